@@ -1,0 +1,100 @@
+"""What every attention backend does: K/V on pages, addressed by block tables.
+
+    block_table[s]   page ids of sequence s, in order of position
+    slot             page * page_size + offset: where one token's K/V lives
+    position p of sequence s lies in slot block_table[s][p // page_size] * page_size + p % page_size
+
+A ragged batch is flattened to T tokens. Sequence s owns rows [query_start[s], query_start[s + 1]);
+they are its positions [context_len[s] - q, context_len[s]) with q = query_start[s+1] - query_start[s].
+Every layer writes its K/V before it attends, so one sequence may read a page that another one
+fills in the same batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionBatch:
+    """One step's ragged batch of S sequences and T tokens.
+
+    query_start: int32 [S + 1], cumulative, query_start[S] == T.
+    context_len: int32 [S], tokens of each sequence after this step, its new ones included.
+    block_table: int32 [S, max_pages], rows padded with 0 past the sequence's pages.
+    slot_mapping: int64 [T], where each new token's K/V is written.
+    max_query_len, max_context_len: largest q and context_len, as plain ints.
+    """
+
+    query_start: torch.Tensor
+    context_len: torch.Tensor
+    block_table: torch.Tensor
+    slot_mapping: torch.Tensor
+    page_size: int
+    max_query_len: int
+    max_context_len: int
+
+
+@dataclass(frozen=True, slots=True)
+class KVShape:
+    """Size of a page pool: everything that a backend needs to allocate it."""
+
+    num_layers: int
+    num_pages: int
+    page_size: int
+    num_kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of K and V over all layers."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionParams:
+    """What a layer asks of attention beyond the batch.
+
+    scale: factor on q.k. sliding_window: a query sees only its last so many positions, its own
+    included. softcap: scores become softcap * tanh(score / softcap) before the softmax.
+    """
+
+    scale: float
+    sliding_window: int | None = None
+    softcap: float | None = None
+
+
+class AttentionBackend(Protocol):
+    """Owns the K/V page pool of one model and attends over it.
+
+    The memory layout is the backend's own; nobody else looks inside. `bitwise` says whether a
+    row's result depends only on its query and the K/V at its positions, bit for bit: not on batch
+    mates, chunking, page size or page ids.
+    """
+
+    name: str
+    bitwise: bool
+    shape: KVShape
+
+    def write(
+        self, layer: int, key: torch.Tensor, value: torch.Tensor, batch: AttentionBatch
+    ) -> None:
+        """Stores key and value [T, num_kv_heads, head_dim] in the batch's slots."""
+
+    def attend(
+        self, layer: int, query: torch.Tensor, batch: AttentionBatch, params: AttentionParams
+    ) -> torch.Tensor:
+        """Returns causal attention [T, num_heads, head_dim] of query (same shape) over the pages.
+
+        num_heads is a multiple of num_kv_heads (grouped queries).
+        """
+
+    def copy_pages(self, source: list[int], target: list[int]) -> None:
+        """Copies whole pages, all layers, K and V: target[i] becomes equal to source[i]."""
+
+    def fill_pages(self, pages: list[int], value: float) -> None:
+        """Sets every element of the pages (tests poison freed pages with NaN)."""

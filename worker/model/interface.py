@@ -1,0 +1,44 @@
+"""What the runner asks of a model: one forward over a flattened ragged batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from kernels.interface import AttentionBatch
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """The sizes that scheduler, cache and runner must know."""
+
+    architecture: str
+    vocab_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    max_model_len: int
+    num_parameters: int
+
+
+class Model(Protocol):
+    """A decoder on paged K/V. Members: `lowered` (the Llama shape) and `modules` (transformers')."""
+
+    name: str
+    shape: ModelShape
+
+    def forward(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        batch: AttentionBatch,
+        rows: torch.Tensor,
+    ) -> torch.Tensor:
+        """Returns float32 logits [len(rows), vocab_size] of the given flattened rows.
+
+        token_ids, positions: int64 [T]. rows: int64, indices into [0, T).
+        K/V of all T tokens are in the pages afterwards.
+        """
