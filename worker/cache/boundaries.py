@@ -1,0 +1,83 @@
+"""Which of the gateway's prefix boundaries are in the cache, told as a numbered list of events.
+
+A boundary (a digest made by the gateway, and a number of tokens) is tied to the last whole page
+that it covers. It is stored when that page becomes matchable and evicted with it.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+MAX_TAGS_PER_PAGE = 64
+
+
+class EventKind(enum.Enum):
+    """What happened to a boundary."""
+
+    STORED = "stored"
+    EVICTED = "evicted"
+    CLEARED = "cleared"
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryEvent:
+    """One change; sequence numbers count from 1 without gaps."""
+
+    sequence: int
+    kind: EventKind
+    digest: bytes = b""
+    num_tokens: int = 0
+
+
+class BoundaryTags:
+    """Boundaries by page, and the events since the last `take_events`."""
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self._by_page: dict[int, dict[bytes, int]] = {}
+        self._page_of: dict[bytes, int] = {}
+        self._events: list[BoundaryEvent] = []
+
+    def store(self, page: int, digest: bytes, num_tokens: int) -> None:
+        """Ties a boundary to a page; the same digest elsewhere moves here."""
+        known = self._page_of.get(digest)
+        if known == page:
+            return
+        tags = self._by_page.setdefault(page, {})
+        if len(tags) >= MAX_TAGS_PER_PAGE:
+            return
+        if known is not None:
+            self._by_page[known].pop(digest)
+        tags[digest] = num_tokens
+        self._page_of[digest] = page
+        self._emit(EventKind.STORED, digest, num_tokens)
+
+    def evict(self, page: int) -> None:
+        """Forgets the boundaries of a page."""
+        for digest, num_tokens in self._by_page.pop(page, {}).items():
+            del self._page_of[digest]
+            self._emit(EventKind.EVICTED, digest, num_tokens)
+
+    def clear(self) -> None:
+        """Forgets all boundaries."""
+        self._by_page.clear()
+        self._page_of.clear()
+        self._emit(EventKind.CLEARED, b"", 0)
+
+    def take_events(self) -> list[BoundaryEvent]:
+        """Returns the events since the last call, in order."""
+        events, self._events = self._events, []
+        return events
+
+    def snapshot(self) -> list[BoundaryEvent]:
+        """Returns every boundary in the cache as a stored event with the current number."""
+        return [
+            BoundaryEvent(self.sequence, EventKind.STORED, digest, tags[digest])
+            for tags in self._by_page.values()
+            for digest in tags
+        ]
+
+    def _emit(self, kind: EventKind, digest: bytes, num_tokens: int) -> None:
+        self.sequence += 1
+        self._events.append(BoundaryEvent(self.sequence, kind, digest, num_tokens))

@@ -1,0 +1,110 @@
+"""What the scheduler asks of a prefix cache, and the two values that travel between them.
+
+A sequence's tokens are packed int32 `bytes`; token i lies at [4 * i, 4 * i + 4).
+
+    tokens    |<------- len(pages) * page_size ------->|<- tail_len ->|<- to compute ->|
+              |<- page 0 ->|<- page 1 ->| ...          |
+              whole pages, shared                       copied from tail_page
+
+Life of a sequence's pages:
+
+    match -> hold (shares the whole pages) -> allocate more -> commit (as soon as a page's tokens
+    are scheduled) -> settle after each step -> finish (the partial last page is kept too)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from worker.cache.boundaries import BoundaryTags
+from worker.cache.pages import PagePool
+
+TOKEN_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Longest cached prefix: whole pages to share, then tail_len tokens of tail_page to copy."""
+
+    pages: list[int] = field(default_factory=list)
+    tail_page: int | None = None
+    tail_len: int = 0
+
+
+@dataclass(slots=True)
+class SequencePages:
+    """The pages that one sequence holds a reference on. Written by scheduler and cache only.
+
+    pages[i] carries positions [i * page_size, (i + 1) * page_size). The first num_committed are
+    in the index, as it was in that generation. duplicates: (i, canonical page) pairs found at
+    commit; the reference on the canonical one is already held, `settle` swaps it in after the
+    step. cursor is the cache's own.
+    """
+
+    namespace: bytes
+    generation: int = 0
+    pages: list[int] = field(default_factory=list)
+    num_committed: int = 0
+    duplicates: list[tuple[int, int]] = field(default_factory=list)
+    cursor: object | None = None
+
+    def canonical(self, index: int) -> int:
+        """The page that the index knows for a committed position."""
+        for duplicate, page in self.duplicates:
+            if duplicate == index:
+                return page
+        return self.pages[index]
+
+    def settle(self, pool: PagePool) -> None:
+        """Swaps the canonical pages in for the duplicates that a step has computed."""
+        for index, canonical in self.duplicates:
+            pool.release([self.pages[index]])
+            self.pages[index] = canonical
+        self.duplicates.clear()
+
+    def release(self, pool: PagePool) -> None:
+        """Drops all references, from the tail."""
+        self.settle(pool)
+        pool.release(reversed(self.pages))
+        self.pages.clear()
+        self.num_committed = 0
+        self.cursor = None
+
+
+class PrefixCache(Protocol):
+    """An index from token prefixes to pages. Members: `radix`, `block_hash`, `off`."""
+
+    name: str
+    pool: PagePool
+    tags: BoundaryTags
+
+    def match(self, namespace: bytes, tokens: bytes) -> Match:
+        """Returns the longest cached prefix of tokens; references nothing, changes nothing."""
+
+    def hold(self, namespace: bytes, match: Match) -> SequencePages:
+        """Returns a sequence's pages: the match's whole pages, with a reference on each.
+
+        Nothing may happen to the cache between `match` and `hold`.
+        """
+
+    def commit(self, held: SequencePages, tokens: bytes, num_tokens: int) -> None:
+        """Makes the whole pages below num_tokens matchable.
+
+        Called when their tokens are scheduled, so that others in the same step share them.
+        """
+
+    def finish(self, held: SequencePages, tokens: bytes, num_tokens: int) -> None:
+        """Releases a sequence's pages; those of its first num_tokens computed tokens stay cached."""
+
+    def step_done(self) -> None:
+        """Whatever was committed is computed: it may be copied from now on."""
+
+    def step_failed(self) -> None:
+        """Forgets what was committed since the last step: its content was never computed."""
+
+    def reset(self) -> None:
+        """Forgets everything: cached pages become free, held ones can't be matched any more."""
+
+    def check(self) -> None:
+        """Asserts the index's own invariants and the pool's."""

@@ -1,0 +1,165 @@
+"""The page pool: ids, reference counts, free list. Knows no tokens and no tensors.
+
+    free       unreferenced and in no index
+    cached     unreferenced, but in the index: matchable until it is given up
+    used       referenced by at least one sequence, indexed or not
+
+free + cached + used == num_pages after every operation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from worker.cache.eviction import EvictionOrder, LeastRecentlyUsed
+
+
+class PagePool:
+    """Hands out page ids and takes them back.
+
+    on_evict is called with a cached page that is about to be reused; the index must drop it.
+    max_cached_pages bounds what may lie in the cache unreferenced. When keep_freed is on, ids of
+    pages that became free are collected for `take_freed` (tests poison them).
+    """
+
+    def __init__(
+        self,
+        num_pages: int,
+        page_size: int,
+        *,
+        max_cached_pages: int | None = None,
+        order: EvictionOrder | None = None,
+        keep_freed: bool = False,
+    ) -> None:
+        if num_pages < 1 or page_size < 1:
+            raise ValueError(f"a pool needs pages: num_pages={num_pages}, page_size={page_size}")
+        self.num_pages = num_pages
+        self.page_size = page_size
+        self.evicted_total = 0
+        self._max_cached = num_pages if max_cached_pages is None else max_cached_pages
+        self._evictable: EvictionOrder = order if order is not None else LeastRecentlyUsed()
+        self._free = deque(range(num_pages))
+        self._refs = [0] * num_pages
+        self._indexed = bytearray(num_pages)
+        self._on_evict: Callable[[int], None] = lambda _page: None
+        self._freed: list[int] | None = [] if keep_freed else None
+
+    def bind(self, on_evict: Callable[[int], None]) -> None:
+        """Names the index that drops a page when it is evicted."""
+        self._on_evict = on_evict
+
+    @property
+    def num_free(self) -> int:
+        """Pages in no index and referenced by nobody."""
+        return len(self._free)
+
+    @property
+    def num_cached(self) -> int:
+        """Unreferenced pages that can still be matched."""
+        return len(self._evictable)
+
+    @property
+    def num_used(self) -> int:
+        """Pages referenced by sequences."""
+        return self.num_pages - len(self._free) - len(self._evictable)
+
+    @property
+    def num_available(self) -> int:
+        """Pages that `allocate` can hand out now."""
+        return len(self._free) + len(self._evictable)
+
+    def allocate(self, count: int) -> list[int] | None:
+        """Returns count pages with one reference each, or None (and changes nothing).
+
+        Free pages first, then cached ones in the order of eviction.
+        """
+        if count > self.num_available:
+            return None
+        while len(self._free) < count:
+            self._evict()
+        pages = [self._free.popleft() for _ in range(count)]
+        for page in pages:
+            self._refs[page] = 1
+        return pages
+
+    def share(self, pages: Iterable[int]) -> None:
+        """Adds a reference to each page; cached ones come back into use."""
+        for page in pages:
+            if self._refs[page] == 0:
+                self._evictable.remove(page)
+            self._refs[page] += 1
+
+    def release(self, pages: Iterable[int]) -> None:
+        """Drops a reference from each page, in the given order.
+
+        Pass a sequence's pages from the tail to the head: what is released first is evicted first.
+        """
+        for page in pages:
+            refs = self._refs[page] - 1
+            assert refs >= 0, f"page {page} released more often than taken"
+            self._refs[page] = refs
+            if refs == 0:
+                self._rest(page)
+        while len(self._evictable) > self._max_cached:
+            self._evict()
+
+    def index(self, page: int) -> None:
+        """Notes that a referenced page can be matched from now on."""
+        assert self._refs[page] > 0, f"page {page} indexed while nobody holds it"
+        self._indexed[page] = 1
+
+    def unindex(self, page: int) -> None:
+        """Notes that a page can no longer be matched; an unreferenced one becomes free."""
+        self._indexed[page] = 0
+        if self._refs[page] == 0:
+            self._evictable.remove(page)
+            self._to_free(page)
+
+    def refs(self, page: int) -> int:
+        """References that sequences hold on a page."""
+        return self._refs[page]
+
+    def is_indexed(self, page: int) -> bool:
+        """Whether a page can be matched."""
+        return bool(self._indexed[page])
+
+    def take_freed(self) -> list[int]:
+        """Returns the pages that became free since the last call and are free still."""
+        if self._freed is None:
+            return []
+        freed, self._freed = self._freed, []
+        free = set(self._free)
+        return sorted({page for page in freed if page in free})
+
+    def check(self) -> None:
+        """Asserts that every page is in exactly one state."""
+        free = set(self._free)
+        assert len(free) == len(self._free), "a page is free twice"
+        for page in range(self.num_pages):
+            refs, cached = self._refs[page], page in self._evictable
+            if page in free:
+                assert refs == 0 and not cached and not self._indexed[page], f"free page {page}"
+            elif refs == 0:
+                assert cached and self._indexed[page], f"unreferenced page {page} is lost"
+            else:
+                assert not cached, f"used page {page} is evictable"
+        assert self.num_free + self.num_cached + self.num_used == self.num_pages
+
+    def _rest(self, page: int) -> None:
+        if self._indexed[page]:
+            self._evictable.add(page)
+        else:
+            self._to_free(page)
+
+    def _to_free(self, page: int) -> None:
+        self._free.append(page)
+        if self._freed is not None:
+            self._freed.append(page)
+
+    def _evict(self) -> None:
+        page = self._evictable.pop()
+        self._on_evict(page)
+        self._indexed[page] = 0
+        self.evicted_total += 1
+        self._to_free(page)
