@@ -1,1 +1,81 @@
-"""."""
+"""Attention and K/V operations on pages, and the row-wise operations beside them.
+
+A backend owns the page pool of one model. A forward gives it each layer's new keys and values
+(`write`), then asks for attention over the pages (`attend`); the runner has it copy pages between
+steps. A *slot* is page * page_size + offset. A batch is ragged and flattened: any mix of prefill
+chunks and decodes, each sequence with its own block table. The contract is `kernels.interface`,
+the truth is `kernels.reference`, and every member must agree with it.
+
+Members, chosen here by name and nowhere else:
+
+    reference   obvious, any float dtype, slow
+    gather      plain torch, any device
+    cpu         C, float32; a row's result is bitwise independent of batch, chunks and pages
+
+`make_backend` and `make_ops` fall back from `cpu` to torch, with one log line, where no compiler
+is. A member says in `bitwise` what it keeps.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from kernels.cpu.attention import CpuAttention
+from kernels.cpu.build import BuildError
+from kernels.cpu.elementwise import CpuOps
+from kernels.gather import GatherAttention
+from kernels.interface import AttentionBackend, KVShape
+from kernels.ops import Ops
+from kernels.reference import ReferenceAttention
+from kernels.torch_ops import TorchOps
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where and with how many threads a member computes."""
+
+    device: str = "cpu"
+    threads: int = 1
+
+
+BACKENDS: dict[str, Callable[[KVShape, Place], AttentionBackend]] = {
+    "reference": lambda shape, place: ReferenceAttention(shape, place.device),
+    "gather": lambda shape, place: GatherAttention(shape, place.device),
+    "cpu": lambda shape, place: CpuAttention(shape, place.threads),
+}
+
+
+def make_backend(name: str, shape: KVShape, place: Place) -> AttentionBackend:
+    """Returns the named backend with an empty pool; `auto` picks by device and dtype.
+
+    Raises ValueError for an unknown name.
+    """
+    if name == "auto":
+        name = _automatic(place, shape.dtype)
+    if name not in BACKENDS:
+        raise ValueError(f"attention backend {name!r} is none of auto, {', '.join(BACKENDS)}")
+    try:
+        return BACKENDS[name](shape, place)
+    except BuildError as error:
+        logger.warning("attention falls back to torch: %s", error)
+        return GatherAttention(shape, place.device)
+
+
+def make_ops(place: Place, dtype: torch.dtype) -> Ops:
+    """Returns the row-wise operations for a device and dtype."""
+    if _automatic(place, dtype) == "cpu":
+        try:
+            return CpuOps(place.threads)
+        except BuildError as error:
+            logger.warning("row-wise operations fall back to torch: %s", error)
+    return TorchOps(place.device, dtype)
+
+
+def _automatic(place: Place, dtype: torch.dtype) -> str:
+    return "cpu" if place.device == "cpu" and dtype == torch.float32 else "gather"

@@ -4,8 +4,8 @@
     slot             page * page_size + offset: where one token's K/V lives
     position p of sequence s lies in slot block_table[s][p // page_size] * page_size + p % page_size
 
-A ragged batch is flattened to T tokens. Sequence s owns rows [query_start[s], query_start[s + 1]);
-they are its positions [context_len[s] - q, context_len[s]) with q = query_start[s+1] - query_start[s].
+A ragged batch is flattened to T tokens. Sequence s owns rows [query_start[s], query_start[s + 1]),
+q of them; they are its positions [context_len[s] - q, context_len[s]).
 Every layer writes its K/V before it attends, so one sequence may read a page that another one
 fills in the same batch.
 """

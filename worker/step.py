@@ -48,10 +48,14 @@ class PlanRow:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """What the runner does in one step: copy pages first, then one forward over all rows."""
+    """What the runner does in one step: poison, then copy pages, then one forward over all rows.
+
+    copies: (source page, target page). poison: pages to fill with NaN (tests only; else empty).
+    """
 
     rows: list[PlanRow]
     copies: list[tuple[int, int]] = field(default_factory=list)
+    poison: list[int] = field(default_factory=list)
 
     @property
     def num_tokens(self) -> int:

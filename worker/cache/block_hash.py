@@ -33,6 +33,7 @@ class BlockHashCache:
     """
 
     name = "block"
+    shares = True
 
     def __init__(self, pool: PagePool, digest: Digest = xxhash.xxh3_128_digest) -> None:
         self.pool = pool
@@ -58,11 +59,10 @@ class BlockHashCache:
         last = self._deepest(_salt(namespace), tokens)
         return Match() if last is None else Match(self._verified(last, namespace, tokens))
 
-    def hold(self, namespace: bytes, match: Match) -> SequencePages:
+    def hold(self, namespace: bytes, pages: list[int]) -> SequencePages:
         """Returns a sequence's pages: the match's, with a reference on each."""
-        self.pool.share(match.pages)
-        pages = list(match.pages)
-        return SequencePages(namespace, self._generation, pages, len(pages))
+        self.pool.share(pages)
+        return SequencePages(namespace, self._generation, list(pages), len(pages))
 
     def commit(self, held: SequencePages, tokens: bytes, num_tokens: int) -> None:
         """Stores the whole pages below num_tokens, or notes the ones stored already."""
@@ -114,7 +114,8 @@ class BlockHashCache:
         """Asserts that the table and the pool agree and every page's parent is stored too."""
         self.pool.check()
         for key, page in self._page_of.items():
-            assert self._key[page] == key and self.pool.is_indexed(page)
+            assert self._key[page] == key
+            assert self.pool.is_indexed(page)
             parent = self._parent[page]
             assert isinstance(parent, bytes) or self._page_of[self._key[parent]] == parent
         indexed = sum(self.pool.is_indexed(page) for page in range(self.pool.num_pages))

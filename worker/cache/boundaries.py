@@ -7,6 +7,7 @@ that it covers. It is stored when that page becomes matchable and evicted with i
 from __future__ import annotations
 
 import enum
+import threading
 from dataclasses import dataclass
 
 MAX_TAGS_PER_PAGE = 64
@@ -31,9 +32,13 @@ class BoundaryEvent:
 
 
 class BoundaryTags:
-    """Boundaries by page, and the events since the last `take_events`."""
+    """Boundaries by page, and the events since the last `take_events`.
+
+    The engine's thread writes; a snapshot may be taken from any thread.
+    """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self.sequence = 0
         self._by_page: dict[int, dict[bytes, int]] = {}
         self._page_of: dict[bytes, int] = {}
@@ -44,39 +49,46 @@ class BoundaryTags:
         known = self._page_of.get(digest)
         if known == page:
             return
-        tags = self._by_page.setdefault(page, {})
-        if len(tags) >= MAX_TAGS_PER_PAGE:
-            return
-        if known is not None:
-            self._by_page[known].pop(digest)
-        tags[digest] = num_tokens
-        self._page_of[digest] = page
-        self._emit(EventKind.STORED, digest, num_tokens)
+        with self._lock:
+            tags = self._by_page.setdefault(page, {})
+            if len(tags) >= MAX_TAGS_PER_PAGE:
+                return
+            if known is not None:
+                self._by_page[known].pop(digest)
+            tags[digest] = num_tokens
+            self._page_of[digest] = page
+            self._emit(EventKind.STORED, digest, num_tokens)
 
     def evict(self, page: int) -> None:
         """Forgets the boundaries of a page."""
-        for digest, num_tokens in self._by_page.pop(page, {}).items():
-            del self._page_of[digest]
-            self._emit(EventKind.EVICTED, digest, num_tokens)
+        if page not in self._by_page:
+            return
+        with self._lock:
+            for digest, num_tokens in self._by_page.pop(page).items():
+                del self._page_of[digest]
+                self._emit(EventKind.EVICTED, digest, num_tokens)
 
     def clear(self) -> None:
         """Forgets all boundaries."""
-        self._by_page.clear()
-        self._page_of.clear()
-        self._emit(EventKind.CLEARED, b"", 0)
+        with self._lock:
+            self._by_page.clear()
+            self._page_of.clear()
+            self._emit(EventKind.CLEARED, b"", 0)
 
     def take_events(self) -> list[BoundaryEvent]:
         """Returns the events since the last call, in order."""
         events, self._events = self._events, []
         return events
 
-    def snapshot(self) -> list[BoundaryEvent]:
-        """Returns every boundary in the cache as a stored event with the current number."""
-        return [
-            BoundaryEvent(self.sequence, EventKind.STORED, digest, tags[digest])
-            for tags in self._by_page.values()
-            for digest in tags
-        ]
+    def snapshot(self) -> tuple[list[BoundaryEvent], int]:
+        """Returns every boundary in the cache as a stored event, and the last event's number."""
+        with self._lock:
+            stored = [
+                BoundaryEvent(self.sequence, EventKind.STORED, digest, num_tokens)
+                for tags in self._by_page.values()
+                for digest, num_tokens in tags.items()
+            ]
+            return stored, self.sequence
 
     def _emit(self, kind: EventKind, digest: bytes, num_tokens: int) -> None:
         self.sequence += 1

@@ -73,17 +73,21 @@ class SequencePages:
 
 
 class PrefixCache(Protocol):
-    """An index from token prefixes to pages. Members: `radix`, `block_hash`, `off`."""
+    """An index from token prefixes to pages. Members: `radix`, `block_hash`, `off`.
+
+    shares: whether anything is ever matched.
+    """
 
     name: str
+    shares: bool
     pool: PagePool
     tags: BoundaryTags
 
     def match(self, namespace: bytes, tokens: bytes) -> Match:
         """Returns the longest cached prefix of tokens; references nothing, changes nothing."""
 
-    def hold(self, namespace: bytes, match: Match) -> SequencePages:
-        """Returns a sequence's pages: the match's whole pages, with a reference on each.
+    def hold(self, namespace: bytes, pages: list[int]) -> SequencePages:
+        """Returns a sequence's pages: the whole pages of a match, with a reference on each.
 
         Nothing may happen to the cache between `match` and `hold`.
         """
@@ -95,7 +99,10 @@ class PrefixCache(Protocol):
         """
 
     def finish(self, held: SequencePages, tokens: bytes, num_tokens: int) -> None:
-        """Releases a sequence's pages; those of its first num_tokens computed tokens stay cached."""
+        """Releases a sequence's pages; those of its first num_tokens tokens stay cached.
+
+        Only tokens whose K/V is computed may be counted.
+        """
 
     def step_done(self) -> None:
         """Whatever was committed is computed: it may be copied from now on."""

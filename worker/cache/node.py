@@ -48,7 +48,7 @@ class Node:
         return self.parent is None
 
     def best_partial(self, depth: int, rest: bytes, size: int) -> tuple[int | None, int]:
-        """The page after `depth` pages of the run that shares most tokens with rest, and how many."""
+        """The page after `depth` pages of the run that agrees longest with rest, and how long."""
         if depth < len(self.pages):
             key = self.key[depth * size : (depth + 1) * size]
             return self.pages[depth], common_tokens(rest, key)
@@ -63,7 +63,8 @@ class Node:
 
     def cut(self, depth: int, size: int) -> Node:
         """Moves the pages before `depth` into a new parent of this node and returns it."""
-        assert self.parent is not None and self.start < depth < self.end
+        assert self.parent is not None
+        assert self.start < depth < self.end
         count = depth - self.start
         upper = Node(self.parent, self.start)
         upper.key, self.key = self.key[: count * size], self.key[count * size :]
@@ -100,12 +101,16 @@ class Node:
             assert node.firsts == sorted([*node.children, *node.stubs])
             assert node.is_root or node.stubs or len(node.children) != 1, "a run is cut in two"
             for first, child in node.children.items():
-                assert child.parent is node and child.start == node.end
+                assert child.parent is node
+                assert child.start == node.end
                 assert bytes(child.key[:size]) == first
                 assert len(child.key) == len(child.pages) * size
             for first, stub in node.stubs.items():
-                assert stub.parent is node and bytes(stub.key) == first
-                assert len(first) < size and len(stub.pages) == 1 and not stub.children
+                assert stub.parent is node
+                assert bytes(stub.key) == first
+                assert len(first) < size
+                assert len(stub.pages) == 1
+                assert not stub.children
                 longer = [other for other in node.firsts if other != first]
                 assert not any(other.startswith(first) for other in longer), "a stub is covered"
             todo += [*node.children.values(), *node.stubs.values()]

@@ -11,6 +11,7 @@ class NoCache:
     """Matches nothing and keeps nothing."""
 
     name = "off"
+    shares = False
 
     def __init__(self, pool: PagePool) -> None:
         self.pool = pool
@@ -20,7 +21,7 @@ class NoCache:
         """Returns an empty match."""
         return Match()
 
-    def hold(self, namespace: bytes, match: Match) -> SequencePages:  # noqa: ARG002
+    def hold(self, namespace: bytes, pages: list[int]) -> SequencePages:  # noqa: ARG002
         """Returns a sequence's pages, none yet."""
         return SequencePages(namespace)
 

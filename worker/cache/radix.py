@@ -23,7 +23,7 @@ from bisect import bisect_left, insort
 
 from worker.cache.boundaries import BoundaryTags
 from worker.cache.interface import TOKEN_BYTES, Match, SequencePages
-from worker.cache.node import Node, common_pages, common_tokens
+from worker.cache.node import Node, common_pages
 from worker.cache.pages import PagePool
 
 
@@ -31,6 +31,7 @@ class RadixCache:
     """Longest match in memcmp time; O(log siblings) to store, O(1) to evict a page."""
 
     name = "radix"
+    shares = True
 
     def __init__(self, pool: PagePool) -> None:
         self.pool = pool
@@ -62,12 +63,11 @@ class RadixCache:
             pages += node.pages[:common]
             return self._with_tail(pages, node, common, tokens[offset + common * size :])
 
-    def hold(self, namespace: bytes, match: Match) -> SequencePages:
+    def hold(self, namespace: bytes, pages: list[int]) -> SequencePages:
         """Returns a sequence's pages: the match's whole ones, with a reference on each."""
-        self.pool.share(match.pages)
-        pages = list(match.pages)
+        self.pool.share(pages)
         cursor = self._owner[pages[-1]] if pages else None
-        return SequencePages(namespace, self._generation, pages, len(pages), cursor=cursor)
+        return SequencePages(namespace, self._generation, list(pages), len(pages), cursor=cursor)
 
     def commit(self, held: SequencePages, tokens: bytes, num_tokens: int) -> None:
         """Puts the whole pages below num_tokens into the tree, or notes those that are there."""
@@ -83,8 +83,9 @@ class RadixCache:
                 continue
             child = node.children.get(tokens[depth * self._size : (depth + 1) * self._size])
             if child is None:
-                node = self._append(node, tokens[depth * self._size : full * self._size],
-                                    held.pages[depth:full])
+                node = self._append(
+                    node, tokens[depth * self._size : full * self._size], held.pages[depth:full]
+                )
                 depth = full
             else:
                 node = child
@@ -166,7 +167,7 @@ class RadixCache:
         return depth + common
 
     def _split(self, node: Node, depth: int) -> Node:
-        """Cuts a run before page `depth`; returns the new upper node. The lower keeps its identity."""
+        """Cuts a run before page `depth`; returns the new upper node, the lower stays itself."""
         upper = node.cut(depth, self._size)
         for page in upper.pages:
             self._owner[page] = upper
@@ -185,7 +186,7 @@ class RadixCache:
         return node
 
     def _new_child(self, node: Node, first: bytes) -> Node:
-        """Returns the empty run that begins with that page; it may turn out to be node's own end."""
+        """Returns an empty run that begins with that page; it may be node itself."""
         child = Node(node, node.end)
         node.children[first] = child
         insort(node.firsts, first)
@@ -226,7 +227,9 @@ class RadixCache:
     def _forget(self, page: int) -> None:
         """Drops a run's last page from the tree."""
         node = self._owner[page]
-        assert node is not None and node.pages[-1] == page and not node.children
+        assert node is not None
+        assert node.pages[-1] == page
+        assert not node.children
         self._owner[page] = None
         self._fresh.pop(page, None)
         self.tags.evict(page)

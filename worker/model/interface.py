@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from kernels.interface import AttentionBatch
+from kernels.interface import AttentionBackend, AttentionBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,14 @@ class ModelShape:
 
 
 class Model(Protocol):
-    """A decoder on paged K/V. Members: `lowered` (the Llama shape) and `modules` (transformers')."""
+    """A decoder on paged K/V. Members: `lowered` (the Llama shape) and `modules` (transformers').
+
+    backend: owns the pages; every layer goes through it once per forward.
+    """
 
     name: str
     shape: ModelShape
+    backend: AttentionBackend
 
     def forward(
         self,

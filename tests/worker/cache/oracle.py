@@ -44,7 +44,7 @@ class Oracle:
         """Matches and holds; the pages for all tokens are allocated. None: it does not fit."""
         match = self.cache.match(namespace, pack(tokens)[:-4])
         assert len(match.pages) * self.size + match.tail_len < len(tokens)
-        held = self.cache.hold(namespace, match)
+        held = self.cache.hold(namespace, match.pages)
         if match.tail_page is not None:
             self.pool.share([match.tail_page])
         wanted = -(-len(tokens) // self.size) - len(held.pages)

@@ -1,0 +1,322 @@
+"""The HTTP routes: who asks, what is asked, and the answer in the form that was asked for.
+
+    POST /v1/chat/completions  POST /v1/completions       run through the pipeline
+    GET  /v1/models  GET /v1/models/{id}                  what the linked workers serve
+    GET  /health  GET /ready  GET /metrics                for operators, without a key
+
+A hang-up cancels the handler; that unwinds the run, which cancels at the worker and gives its
+lease back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from gateway.answer import KEEP_ALIVE, Answer, ChatAnswer, CompletionAnswer, Heading
+from gateway.config import GatewayConfig
+from gateway.errors import (
+    ClientGone,
+    GatewayError,
+    InternalError,
+    MethodNotAllowed,
+    ModelNotFound,
+    NotFound,
+    NoWorker,
+    RequestTimeout,
+    face_of,
+    public_body,
+)
+from gateway.fleet import Fleet
+from gateway.inbound import header, label_header, read_body, sane_request_id, unless_gone
+from gateway.intake import Caller, Job, chat_job, completion_job
+from gateway.openai import SharedFields, read_chat, read_completion
+from gateway.pipeline import Patience, Pipeline, Run
+from gateway.prefix import Overrides
+from gateway.reply import Reply
+from gateway.request import Output
+from gateway.telemetry import EventLog, Subject, Telemetry
+from gateway.tenants import Tenant, Tenants
+
+# How long a client may take to accept the word that its request failed.
+_FAREWELL_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What the routes work with. make_id: a new random word; wall_clock: seconds since 1970."""
+
+    config: GatewayConfig
+    tenants: Tenants
+    fleet: Fleet
+    pipeline: Pipeline
+    telemetry: Telemetry
+    log: EventLog
+    make_id: Callable[[], str]
+    wall_clock: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A request understood: the job, and the form of its answer."""
+
+    job: Job
+    answer: Answer
+    stream: bool
+
+
+class ModelObject(msgspec.Struct, frozen=True):
+    """A model as OpenAI describes it."""
+
+    id: str
+    created: int
+    object: str = "model"
+    owned_by: str = "pando"
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """The models that the caller may use."""
+
+    data: list[ModelObject]
+    object: str = "list"
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """Whether requests can be served, and by how many workers."""
+
+    ready: bool
+    workers: int
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
+
+
+def build_app(service: Service, lifespan: Lifespan) -> Starlette:
+    """The ASGI application; lifespan runs what works in the background."""
+    models = Models(service, created=int(service.wall_clock()))
+    refuse = _refuser(service)
+    app = Starlette(
+        routes=[
+            Route(
+                "/v1/chat/completions", Generation(service, "chat_completions"), methods=["POST"]
+            ),
+            Route("/v1/completions", Generation(service, "completions"), methods=["POST"]),
+            Route("/v1/models", models, methods=["GET"]),
+            Route("/v1/models/{id:path}", models, methods=["GET"]),
+            Route("/health", _health, methods=["GET"]),
+            Route("/ready", _ready(service.fleet), methods=["GET"]),
+            Route("/metrics", _metrics(service.telemetry), methods=["GET"]),
+        ],
+        exception_handlers={404: refuse, 405: refuse},
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+class Generation:
+    """An endpoint that generates; an ASGI application of its own."""
+
+    def __init__(self, service: Service, route: str):
+        self._service = service
+        self._route = route
+        config = service.config
+        self._patience = Patience(config.routing.attempts, config.keep_alive_s)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; every way out is counted once."""
+        service = self._service
+        reply = Reply(send, _request_id(service, scope))
+        tenant: Tenant | None = None
+        try:
+            tenant = service.tenants.of(header(scope, "authorization"))
+            order = await self._understand(scope, receive, reply.request_id, tenant)
+        except GatewayError as error:
+            self._count_refusal(tenant, error)
+            await reply.error(error)
+        except Exception:
+            service.log.exception("request_failed", request_id=reply.request_id)
+            self._count_refusal(tenant, InternalError())
+            await reply.error(InternalError())
+        else:
+            try:
+                await unless_gone(receive, self._answer(order, reply))
+            except ClientGone:
+                service.log.debug("client_gone", request_id=reply.request_id)
+
+    async def _understand(
+        self, scope: Scope, receive: Receive, request_id: str, tenant: Tenant
+    ) -> Order:
+        """Read, validate and translate the request. Raises GatewayError."""
+        limits = self._service.config.limits
+        overrides = Overrides(
+            prefix=label_header(scope, "x-pando-prefix"),
+            document=label_header(scope, "x-pando-document"),
+        )
+        body = await read_body(scope, receive, limits.body_bytes, limits.body_timeout_s)
+        caller = Caller(request_id, tenant, overrides)
+        if self._route == "chat_completions":
+            return self._chat(body, caller)
+        return self._completion(body, caller)
+
+    def _chat(self, body: bytes, caller: Caller) -> Order:
+        request = read_chat(body, self._service.config.limits)
+        model = resolve_model(self._service, request.model, caller.tenant)
+        answer = ChatAnswer(self._heading("chatcmpl", request), _wants_usage(request))
+        return Order(chat_job(request, model, caller), answer, bool(request.stream))
+
+    def _completion(self, body: bytes, caller: Caller) -> Order:
+        config = self._service.config
+        request = read_completion(body, config.limits)
+        model = resolve_model(self._service, request.model, caller.tenant)
+        heading = self._heading("cmpl", request)
+        answer = CompletionAnswer(heading, _wants_usage(request), bool(request.logprobs))
+        job = completion_job(request, model, caller, config.routing.completion_key_chars)
+        return Order(job, answer, bool(request.stream))
+
+    def _heading(self, kind: str, request: SharedFields) -> Heading:
+        service = self._service
+        return Heading(f"{kind}-{service.make_id()}", int(service.wall_clock()), request.model)
+
+    async def _answer(self, order: Order, reply: Reply) -> None:
+        """Run the job and write its answer, or the error that ended it."""
+        service = self._service
+        try:
+            with service.pipeline.start(order.job, self._patience) as run:
+                await self._within_time(order, run, reply)
+        except GatewayError as error:
+            async with asyncio.timeout(_FAREWELL_S):
+                await reply.error(error)
+        except Exception:
+            service.log.exception("request_failed", request_id=reply.request_id)
+            async with asyncio.timeout(_FAREWELL_S):
+                await reply.error(InternalError())
+
+    async def _within_time(self, order: Order, run: Run, reply: Reply) -> None:
+        write = self._stream if order.stream else self._whole
+        try:
+            async with asyncio.timeout(self._service.config.request_timeout_s):
+                await write(order, run, reply)
+        except TimeoutError:
+            raise RequestTimeout() from None
+
+    async def _stream(self, order: Order, run: Run, reply: Reply) -> None:
+        """What has piled up since the last write goes out in one piece."""
+        while (outputs := await run.take()) is not None:
+            reply.worker = run.worker
+            events = order.answer.events(outputs) if outputs else KEEP_ALIVE
+            if events:
+                await reply.events(events)
+        await reply.end(order.answer.tail(run.usage))
+
+    async def _whole(self, order: Order, run: Run, reply: Reply) -> None:
+        everything: list[Output] = []
+        while (outputs := await run.take()) is not None:
+            everything.extend(outputs)
+        reply.worker = run.worker
+        await reply.whole(order.answer.whole(everything, run.usage))
+
+    def _count_refusal(self, tenant: Tenant | None, error: GatewayError) -> None:
+        subject = Subject(tenant.id if tenant else "", "", self._route)
+        self._service.telemetry.count_request(subject, face_of(error).status)
+
+
+class Models:
+    """The models endpoint: one, or all that the caller may use."""
+
+    def __init__(self, service: Service, created: int):
+        self._service = service
+        self._created = created
+
+    async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
+        """Answer one request."""
+        reply = Reply(send, _request_id(self._service, scope))
+        try:
+            tenant = self._service.tenants.of(header(scope, "authorization"))
+            wanted = scope["path_params"].get("id")
+            await reply.whole(msgspec.json.encode(self._describe(tenant, wanted)))
+        except GatewayError as error:
+            await reply.error(error)
+
+    def _describe(self, tenant: Tenant, wanted: str | None) -> ModelObject | ModelList:
+        served = self._service.fleet.models()
+        aliases = self._service.config.aliases
+        names = [*served, *sorted(name for name, model in aliases.items() if model in served)]
+        models = [
+            ModelObject(name, self._created) for name in names if _allows(tenant, name, aliases)
+        ]
+        if wanted is None:
+            return ModelList(models)
+        for model in models:
+            if model.id == wanted:
+                return model
+        raise ModelNotFound(wanted)
+
+
+def resolve_model(service: Service, name: str, tenant: Tenant) -> str:
+    """The model that workers serve under this name. Raises ModelNotFound, NoWorker."""
+    aliases = service.config.aliases
+    model = aliases.get(name, name)
+    if not _allows(tenant, name, aliases):
+        raise ModelNotFound(name)
+    if not service.fleet.knows(model):
+        raise ModelNotFound(name) if service.fleet.ready else NoWorker("no worker is linked")
+    return model
+
+
+def _allows(tenant: Tenant, name: str, aliases: dict[str, str]) -> bool:
+    return tenant.may_use(name) or tenant.may_use(aliases.get(name, name))
+
+
+def _wants_usage(request: SharedFields) -> bool:
+    return bool(request.stream_options and request.stream_options.include_usage)
+
+
+def _request_id(service: Service, scope: Scope) -> str:
+    return sane_request_id(scope) or f"req-{service.make_id()}"
+
+
+def _refuser(service: Service) -> Callable[[Request, Exception], Response]:
+    """Routes that do not exist are refused in OpenAI's form."""
+
+    def refuse(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        what = f"{request.method} {request.url.path}"
+        known = error.status_code == 405
+        told = MethodNotAllowed(f"Not allowed: {what}.") if known else NotFound(f"Unknown: {what}.")
+        headers = {**(error.headers or {}), "x-request-id": _request_id(service, request.scope)}
+        return Response(
+            msgspec.json.encode(public_body(told)), error.status_code, headers, "application/json"
+        )
+
+    return refuse
+
+
+async def _health(_: Request) -> Response:
+    return Response(b'{"status":"ok"}', media_type="application/json")
+
+
+def _ready(fleet: Fleet) -> Handler:
+    async def ready(_: Request) -> Response:
+        body = msgspec.json.encode(Readiness(fleet.ready, len(fleet.workers())))
+        return Response(body, 200 if fleet.ready else 503, media_type="application/json")
+
+    return ready
+
+
+def _metrics(telemetry: Telemetry) -> Handler:
+    async def metrics(_: Request) -> Response:
+        return Response(telemetry.exposition(), media_type="text/plain; version=0.0.4")
+
+    return metrics

@@ -1,0 +1,177 @@
+"""What can go wrong, and what the client is told.
+
+    GatewayError
+    ├── InvalidRequest            400  the request is at fault, by the field in param
+    │   └── ContextLengthExceeded 400  prompt and output do not fit the model's window
+    ├── Unauthenticated           401  no key, or one that nobody holds
+    ├── NotFound                  404  no such route
+    │   └── ModelNotFound         404  no such model, or not for this tenant
+    ├── MethodNotAllowed          405
+    ├── BodyTimeout               408  the body stopped coming
+    ├── BodyTooLarge              413
+    ├── ClientGone                499  nobody is left to be told
+    ├── InternalError             500  our own fault, or a worker's
+    ├── WorkerLost                502  the link to the worker broke
+    ├── Unavailable               503  with Retry-After
+    │   ├── NoWorker                   none is linked for the model
+    │   ├── Overloaded                 the workers' queues are full
+    │   └── Draining                   the worker is leaving
+    └── RequestTimeout            504  the answer took longer than it may
+
+Only the 4xx carry their own text to the client. A 5xx says the sentence of the table; what
+happened inside stays in the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+
+class GatewayError(Exception):
+    """A request ends with this. `detail` is for the log, and for the client if below 500."""
+
+    def __init__(self, detail: str = "", *, param: str | None = None, code: str | None = None):
+        super().__init__(detail)
+        self.detail = detail
+        self.param = param
+        self.code = code
+
+
+class InvalidRequest(GatewayError):
+    """The request is at fault; param names the field as OpenAI does."""
+
+
+class ContextLengthExceeded(InvalidRequest):
+    """Prompt and output do not fit the model's window."""
+
+
+class Unauthenticated(GatewayError):
+    """No key, or one that nobody holds."""
+
+
+class NotFound(GatewayError):
+    """No such route."""
+
+
+class ModelNotFound(NotFound):
+    """No such model, or none that this tenant may use: the two are told alike."""
+
+    def __init__(self, model: str):
+        super().__init__(
+            f"The model '{model}' does not exist or you do not have access to it.", param="model"
+        )
+
+
+class MethodNotAllowed(GatewayError):
+    """The route exists, not with this method."""
+
+
+class BodyTimeout(GatewayError):
+    """The body stopped coming."""
+
+
+class BodyTooLarge(GatewayError):
+    """The body is larger than the gateway takes."""
+
+
+class ClientGone(GatewayError):
+    """The client hung up; nobody is left to be told."""
+
+
+class InternalError(GatewayError):
+    """Our own fault, or a worker's."""
+
+
+class WorkerLost(GatewayError):
+    """The link to the worker broke while the request was there."""
+
+
+class Unavailable(GatewayError):
+    """Nobody takes the request now; a later try may pass."""
+
+
+class NoWorker(Unavailable):
+    """No worker is linked for the model."""
+
+
+class Overloaded(Unavailable):
+    """The worker's queue is full."""
+
+
+class Draining(Unavailable):
+    """The worker is leaving."""
+
+
+class RequestTimeout(GatewayError):
+    """The answer took longer than it may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """How a kind of error looks from outside. sentence: told in place of the error's own text."""
+
+    status: int
+    type: str
+    code: str | None
+    sentence: str | None = None
+    retry_after_s: int | None = None
+
+
+FACES: dict[type[GatewayError], Face] = {
+    InvalidRequest: Face(400, "invalid_request_error", "invalid_value"),
+    ContextLengthExceeded: Face(400, "invalid_request_error", "context_length_exceeded"),
+    Unauthenticated: Face(401, "invalid_request_error", "invalid_api_key"),
+    NotFound: Face(404, "invalid_request_error", "unknown_url"),
+    ModelNotFound: Face(404, "invalid_request_error", "model_not_found"),
+    MethodNotAllowed: Face(405, "invalid_request_error", "method_not_allowed"),
+    BodyTimeout: Face(408, "invalid_request_error", "body_timeout"),
+    BodyTooLarge: Face(413, "invalid_request_error", "request_too_large"),
+    ClientGone: Face(499, "client_error", "client_closed", "The client closed the connection."),
+    InternalError: Face(
+        500, "server_error", "internal_error", "The server had an error. Please try again."
+    ),
+    WorkerLost: Face(
+        502, "server_error", "worker_lost", "The worker that served this request was lost."
+    ),
+    NoWorker: Face(
+        503, "server_error", "no_worker", "No worker can serve this model right now.", 1
+    ),
+    Overloaded: Face(
+        503, "server_error", "overloaded", "The workers are at capacity. Please try again.", 1
+    ),
+    Draining: Face(
+        503, "server_error", "draining", "The worker is shutting down. Please try again.", 1
+    ),
+    RequestTimeout: Face(
+        504, "server_error", "request_timeout", "The request took longer than it may."
+    ),
+}
+
+
+class ErrorObject(msgspec.Struct, frozen=True):
+    """OpenAI's error object."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """What stands in an error response, and in an error event of a stream."""
+
+    error: ErrorObject
+
+
+def face_of(error: GatewayError) -> Face:
+    """The table's row for an error."""
+    return FACES[type(error)]
+
+
+def public_body(error: GatewayError) -> ErrorBody:
+    """What the client is told: never the inside of a 5xx."""
+    face = face_of(error)
+    message = error.detail if face.sentence is None else face.sentence
+    return ErrorBody(ErrorObject(message, face.type, error.param, error.code or face.code))

@@ -1,0 +1,93 @@
+"""What comes in over one HTTP exchange: headers, the body within its limit, and the hang-up."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Iterable
+
+from starlette.types import Receive, Scope
+
+from gateway.errors import BodyTimeout, BodyTooLarge, ClientGone, InvalidRequest
+
+_SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+_MAX_HEADER_CHARS = 256
+
+
+def header(scope: Scope, name: str) -> str | None:
+    """A header's value; None if it is absent."""
+    wanted = name.encode()
+    headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
+    return next((value.decode("latin-1") for key, value in headers if key == wanted), None)
+
+
+def label_header(scope: Scope, name: str) -> str | None:
+    """A header that names something. Raises InvalidRequest if it is longer than names are."""
+    value = header(scope, name)
+    if value is not None and not 1 <= len(value) <= _MAX_HEADER_CHARS:
+        raise InvalidRequest(
+            f"Invalid value for the header {name!r}: expected 1 to {_MAX_HEADER_CHARS} characters.",
+            param=name,
+        )
+    return value
+
+
+def sane_request_id(scope: Scope) -> str | None:
+    """The client's own request id, if it is one that we take."""
+    value = header(scope, "x-request-id")
+    return value if value is not None and _SANE_ID.fullmatch(value) else None
+
+
+async def read_body(scope: Scope, receive: Receive, max_bytes: int, timeout_s: float) -> bytes:
+    """The whole body. Raises BodyTooLarge, BodyTimeout, ClientGone."""
+    declared = header(scope, "content-length")
+    if declared is not None and int(declared) > max_bytes:
+        raise BodyTooLarge(f"The body is larger than {max_bytes} bytes.")
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone("while sending the body")
+                piece: bytes = message.get("body", b"")
+                size += len(piece)
+                if size > max_bytes:
+                    raise BodyTooLarge(f"The body is larger than {max_bytes} bytes.")
+                pieces.append(piece)
+                if not message.get("more_body", False):
+                    return b"".join(pieces)
+    except TimeoutError:
+        raise BodyTimeout(f"The body did not arrive within {timeout_s:g} s.") from None
+
+
+async def unless_gone(receive: Receive, work: Awaitable[None]) -> None:
+    """Do the work; when the client hangs up, cancel it and raise ClientGone.
+
+    The work runs in the caller's own task, so that its cancellation unwinds every context.
+    """
+    task = asyncio.current_task()
+    assert task is not None, "an ASGI application runs in a task"
+
+    def cancel(_: asyncio.Task[None]) -> None:
+        task.cancel()
+
+    watcher = asyncio.create_task(_hang_up(receive))
+    watcher.add_done_callback(cancel)
+    try:
+        await work
+    except asyncio.CancelledError:
+        if watcher.done() and not task.uncancel():
+            raise ClientGone("before the end of the answer") from None
+        raise
+    finally:
+        # A complete response ends the watcher too, and that is no hang-up.
+        watcher.remove_done_callback(cancel)
+        watcher.cancel()
+
+
+async def _hang_up(receive: Receive) -> None:
+    """Returns when the client is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

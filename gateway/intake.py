@@ -1,0 +1,202 @@
+"""An OpenAI request as a job: what each worker is asked, and by which key it is routed.
+
+A completion with several prompts is several parts of one job; each may go to its own worker.
+Choice i of part p is choice p * n + i of the answer, as OpenAI numbers them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import msgspec
+
+from gateway.errors import InvalidRequest
+from gateway.openai import ChatRequest, CompletionRequest, Message, SharedFields
+from gateway.prefix import (
+    Overrides,
+    PrefixKey,
+    Scope,
+    StaticPrefix,
+    chat_prefix,
+    text_prefix,
+    token_prefix,
+)
+from gateway.request import (
+    Ask,
+    ChatPrompt,
+    Decoding,
+    Prompt,
+    Sampling,
+    Stopping,
+    TextPrompt,
+    TokenPrompt,
+)
+from gateway.tenants import Tenant
+
+_COMPLETION_MAX_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks under which id, and what the headers say of the prefix."""
+
+    request_id: str
+    tenant: Tenant
+    overrides: Overrides
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One prompt: the key it is routed by, and what the worker is asked."""
+
+    key: PrefixKey
+    ask: Ask
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One HTTP request. model: the one that workers serve, aliases resolved."""
+
+    request_id: str
+    tenant: Tenant
+    model: str
+    route: str
+    parts: tuple[Part, ...]
+
+
+def chat_job(request: ChatRequest, model: str, caller: Caller) -> Job:
+    """What a chat request asks of one worker."""
+    messages = [_plain(message) for message in request.messages]
+    kwargs = request.chat_template_kwargs or {}
+    prefix = chat_prefix(
+        Scope(model, caller.tenant.namespace),
+        messages,
+        template_kwargs=kwargs,
+        overrides=_overrides(request, caller),
+    )
+    prompt = ChatPrompt(
+        messages=msgspec.json.encode(messages),
+        template_kwargs=msgspec.json.encode(kwargs) if kwargs else b"",
+    )
+    decoding = _decoding(
+        request,
+        request.max_completion_tokens or request.max_tokens,
+        (request.top_logprobs or 0) if request.logprobs else None,
+    )
+    part = _part(caller, decoding, prompt, prefix)
+    return Job(caller.request_id, caller.tenant, model, "chat_completions", (part,))
+
+
+def completion_job(request: CompletionRequest, model: str, caller: Caller, lead: int) -> Job:
+    """What a completion request asks, one part per prompt; `lead` characters name a prefix."""
+    scope, overrides = Scope(model, caller.tenant.namespace), _overrides(request, caller)
+    decoding = _decoding(request, request.max_tokens or _COMPLETION_MAX_TOKENS, request.logprobs)
+    parts = []
+    for prompt in _prompts(request):
+        if isinstance(prompt, TextPrompt):
+            prefix = text_prefix(scope, prompt.text, lead, overrides)
+        else:
+            prefix = token_prefix(scope, prompt.token_ids, lead, overrides)
+        parts.append(_part(caller, decoding, prompt, prefix))
+    return Job(caller.request_id, caller.tenant, model, "completions", tuple(parts))
+
+
+def _part(caller: Caller, decoding: Decoding, prompt: Prompt, prefix: StaticPrefix) -> Part:
+    ask = Ask(
+        trace_id=caller.request_id,
+        tenant=caller.tenant.id,
+        namespace=caller.tenant.namespace,
+        prompt=prompt,
+        decoding=decoding,
+        boundaries=() if prefix.boundary is None else (prefix.boundary,),
+    )
+    return Part(prefix.key, ask)
+
+
+def _plain(message: Message) -> dict[str, object]:
+    """The message as the chat template sees it: text parts joined by newlines, no nulls."""
+    content = message.content
+    if isinstance(content, list):
+        content = "\n".join(part["text"] for part in content)
+    plain: dict[str, object] = {"role": message.role, "content": content or ""}
+    for name in ("name", "reasoning_content", "tool_call_id"):
+        value = getattr(message, name)
+        if value is not None:
+            plain[name] = value
+    if message.tool_calls:
+        plain["tool_calls"] = [msgspec.to_builtins(call) for call in message.tool_calls]
+    return plain
+
+
+def _prompts(request: CompletionRequest) -> list[TextPrompt | TokenPrompt]:
+    """The prompts one by one, whatever form they came in. Raises InvalidRequest."""
+    prompt = request.prompt
+    if isinstance(prompt, str):
+        return [TextPrompt(prompt)]
+    if all(isinstance(element, int) for element in prompt):
+        return [TokenPrompt(_packed("prompt", prompt))]
+    return [
+        TextPrompt(element)
+        if isinstance(element, str)
+        else TokenPrompt(_packed(f"prompt[{position}]", cast(list[int], element)))
+        for position, element in enumerate(prompt)
+    ]
+
+
+def _packed(path: str, ids: Sequence[object]) -> bytes:
+    if not ids:
+        raise InvalidRequest(f"Invalid value for '{path}': expected at least one id.", param=path)
+    return struct.pack(f"<{len(ids)}i", *ids)
+
+
+def _overrides(request: SharedFields, caller: Caller) -> Overrides:
+    return replace(caller.overrides, cache_key=request.prompt_cache_key)
+
+
+def _decoding(request: SharedFields, max_tokens: int | None, top_logprobs: int | None) -> Decoding:
+    return Decoding(
+        sampling=_sampling(request),
+        stopping=_stopping(request, max_tokens),
+        n=request.n or 1,
+        top_logprobs=top_logprobs,
+    )
+
+
+def _sampling(request: SharedFields) -> Sampling:
+    """Defaults are OpenAI's; top_k -1 is another server's way to say 0, a seed may be negative."""
+    return Sampling(
+        temperature=_or(request.temperature, 1.0),
+        top_p=_or(request.top_p, 1.0),
+        top_k=max(request.top_k or 0, 0),
+        min_p=request.min_p or 0.0,
+        presence_penalty=request.presence_penalty or 0.0,
+        frequency_penalty=request.frequency_penalty or 0.0,
+        repetition_penalty=_or(request.repetition_penalty, 1.0),
+        seed=None if request.seed is None else request.seed % 2**64,
+        logit_bias={int(key): bias for key, bias in (request.logit_bias or {}).items()},
+    )
+
+
+def _stopping(request: SharedFields, max_tokens: int | None) -> Stopping:
+    min_tokens = request.min_tokens or 0
+    if max_tokens is not None and min_tokens > max_tokens:
+        raise InvalidRequest(
+            f"Invalid value for 'min_tokens': expected at most max_tokens, {max_tokens}.",
+            param="min_tokens",
+        )
+    stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    return Stopping(
+        max_tokens=max_tokens,
+        stop=tuple(stop),
+        stop_token_ids=tuple(request.stop_token_ids or ()),
+        min_tokens=min_tokens,
+        ignore_eos=bool(request.ignore_eos),
+        include_stop=bool(request.include_stop_str_in_output),
+    )
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value

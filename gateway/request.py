@@ -1,0 +1,158 @@
+"""The values between intake, link and answer: what a worker is asked, and what comes back.
+
+Plain and frozen; protobuf stops at the link and JSON at the door. Token ids travel as packed
+little-endian int32 (`bytes`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+
+import msgspec
+
+from gateway.errors import GatewayError
+
+
+class Sampling(msgspec.Struct, frozen=True):
+    """How a token is drawn. temperature 0 is greedy; top_p 1, top_k 0 and min_p 0 keep all."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    logit_bias: dict[int, float] = {}
+
+
+class Stopping(msgspec.Struct, frozen=True):
+    """When a choice ends. max_tokens None: as far as the model's window allows."""
+
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    include_stop: bool = False
+
+
+class ChatPrompt(msgspec.Struct, frozen=True):
+    """Messages, tools and template variables as JSON bytes; empty tools or variables: none."""
+
+    messages: bytes
+    tools: bytes = b""
+    template_kwargs: bytes = b""
+
+
+class TextPrompt(msgspec.Struct, frozen=True):
+    """Plain text; the worker tokenises it."""
+
+    text: str
+
+
+class TokenPrompt(msgspec.Struct, frozen=True):
+    """Token ids, packed little-endian int32, taken as they are."""
+
+    token_ids: bytes
+
+
+Prompt = ChatPrompt | TextPrompt | TokenPrompt
+
+
+class Boundary(msgspec.Struct, frozen=True):
+    """A position that the gateway names: after num_messages chat messages, and the tools."""
+
+    digest: bytes
+    num_messages: int
+
+
+class Decoding(msgspec.Struct, frozen=True):
+    """How the answer is made: n choices; top_logprobs None: no logprobs, else so many more."""
+
+    sampling: Sampling
+    stopping: Stopping
+    n: int = 1
+    top_logprobs: int | None = None
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """All that one worker needs to answer one prompt."""
+
+    trace_id: str
+    tenant: str
+    namespace: bytes
+    prompt: Prompt
+    decoding: Decoding
+    boundaries: tuple[Boundary, ...] = ()
+
+
+class FinishReason(enum.Enum):
+    """Why a choice ended by itself; the values are OpenAI's."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+class Logprob(msgspec.Struct, frozen=True, gc=False):
+    """A token's own bytes, which need not be whole characters, and its natural logarithm."""
+
+    token_id: int
+    logprob: float
+    token: bytes
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True):
+    """The sampled token and the best alternatives, best first."""
+
+    sampled: Logprob
+    top: tuple[Logprob, ...] = ()
+
+
+class Output(msgspec.Struct, frozen=True):
+    """New tokens of one choice. Text may lag behind the tokens, and come without any."""
+
+    choice: int
+    text: str
+    token_ids: bytes = b""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    finish_reason: FinishReason | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens it brings."""
+        return len(self.token_ids) // 4
+
+
+class Usage(msgspec.Struct, frozen=True, gc=False):
+    """Tokens of a finished request; cached_tokens of the prompt came from the prefix cache."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        """The sum of two prompts' usage."""
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.completion_tokens + other.completion_tokens,
+        )
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The worker finished every choice."""
+
+    usage: Usage
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The worker, or the link to it, gave the request up."""
+
+    error: GatewayError
+
+
+Event = Output | Done | Failed
+Deliver = Callable[[Event], None]

@@ -1,0 +1,316 @@
+"""Every metric of the gateway, and its log.
+
+Metrics live in the registry that is passed in; nothing is global. A `Record` follows one accepted
+request and reports its end exactly once. Log lines carry one event name and fields, never prompt
+text:
+
+    2026-01-31T12:00:00.000Z info request_ended request_id=req-1 tenant=acme worker=w0 status=200
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+Clock = Callable[[], float]
+WorkerGauges = Mapping[str, int]
+FieldValue = str | int | float | bool | None
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 5.0)
+
+
+class TokenCounts(Protocol):
+    """Tokens of one prompt and its answer."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of the prompt."""
+        ...
+
+    @property
+    def cached_tokens(self) -> int:
+        """Of the prompt, from the cache."""
+        ...
+
+    @property
+    def completion_tokens(self) -> int:
+        """Of the answer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whose request it is, and what it asks for."""
+
+    tenant: str
+    model: str
+    route: str
+
+
+class Record:
+    """What is measured of one accepted request. Times are seconds of the clock."""
+
+    def __init__(self, telemetry: Telemetry, subject: Subject):
+        self._telemetry = telemetry
+        self._subject = subject
+        self._began = telemetry.clock()
+        self._submitted: float | None = None
+        self._first_token: float | None = None
+        self._last_token = 0.0
+        self._num_tokens = 0
+        self._ended = False
+        telemetry.accepted.labels(subject.tenant, subject.route).inc()
+        telemetry.in_flight.labels(subject.tenant).inc()
+
+    @property
+    def num_tokens(self) -> int:
+        """Output tokens so far, over all choices."""
+        return self._num_tokens
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the request was accepted."""
+        return self._telemetry.clock() - self._began
+
+    def submitted(self) -> None:
+        """It went to a worker; only the first time counts as the end of queueing."""
+        if self._submitted is None:
+            self._submitted = self._telemetry.clock()
+            self._histogram(self._telemetry.queue_s, self._submitted - self._began)
+
+    def tokens(self, num_tokens: int) -> None:
+        """Output tokens arrived."""
+        now = self._telemetry.clock()
+        if self._first_token is None:
+            self._first_token = now
+            self._histogram(self._telemetry.ttft_s, now - self._began)
+        self._last_token = now
+        self._num_tokens += num_tokens
+
+    def end(self, status: int, outcome: str) -> None:
+        """The request is over: `finished`, or the code of the error that ended it."""
+        assert not self._ended, "a request ends once"
+        self._ended = True
+        telemetry, subject = self._telemetry, self._subject
+        telemetry.in_flight.labels(subject.tenant).dec()
+        telemetry.ended.labels(outcome).inc()
+        telemetry.count_request(subject, status)
+        self._histogram(telemetry.e2e_s, telemetry.clock() - self._began)
+        if self._first_token is not None and self._num_tokens > 1:
+            per_token = (self._last_token - self._first_token) / (self._num_tokens - 1)
+            self._histogram(telemetry.tpot_s, per_token)
+
+    def _histogram(self, histogram: Histogram, value: float) -> None:
+        histogram.labels(self._subject.tenant, self._subject.model).observe(value)
+
+
+class Telemetry:
+    """All metrics. The clock is seconds that only go forward."""
+
+    def __init__(self, registry: CollectorRegistry, clock: Clock = time.monotonic):
+        self.registry = registry
+        self.clock = clock
+        self._declare_requests()
+        self._declare_workers()
+
+    def _declare_requests(self) -> None:
+        who = ["tenant", "model"]
+        self.requests = self._counter(
+            "requests",
+            "Requests answered, by the status they ended with.",
+            [*who, "route", "status"],
+        )
+        self.accepted = self._counter(
+            "accepted_requests", "Requests that passed validation.", ["tenant", "route"]
+        )
+        self.ended = self._counter(
+            "ended_requests",
+            "Accepted requests that ended: finished, or an error code.",
+            ["outcome"],
+        )
+        self.in_flight = Gauge(
+            "pando_gateway_requests_in_flight",
+            "Accepted requests that have not ended.",
+            ["tenant"],
+            registry=self.registry,
+        )
+        self.queue_s = self._seconds("queue", "From acceptance to the first worker.", _SECONDS)
+        self.ttft_s = self._seconds("ttft", "From acceptance to the first token.", _SECONDS)
+        self.tpot_s = self._seconds("tpot", "Per output token after the first.", _TOKEN_SECONDS)
+        self.e2e_s = self._seconds("e2e", "From acceptance to the end.", _SECONDS)
+        whence = ["tenant", "model", "worker"]
+        self.prompt_tokens = self._counter(
+            "prompt_tokens", "Prompt tokens of finished requests.", whence
+        )
+        self.cached_tokens = self._counter(
+            "cached_tokens", "Prompt tokens that came from a worker's prefix cache.", whence
+        )
+        self.completion_tokens = self._counter(
+            "completion_tokens", "Output tokens, those of requests that failed included.", whence
+        )
+
+    def _declare_workers(self) -> None:
+        self.worker_up = Gauge(
+            "pando_gateway_worker_up",
+            "Whether the link to the worker stands.",
+            ["worker"],
+            registry=self.registry,
+        )
+        self.link_breaks = self._counter(
+            "link_breaks", "Links that broke or were refused, by reason.", ["worker", "reason"]
+        )
+        self.incarnations = self._counter(
+            "worker_incarnations", "New processes seen under a worker's name.", ["worker"]
+        )
+        self.routes = self._counter(
+            "routing_decisions",
+            "Requests sent to a worker, by why it was chosen.",
+            ["worker", "reason"],
+        )
+        self.retries = self._counter(
+            "retries", "Requests sent to a further worker, by the error of the last.", ["code"]
+        )
+        self.cache_events = self._counter(
+            "cache_events", "Cache events that workers reported, by kind.", ["worker", "kind"]
+        )
+
+    def _counter(self, name: str, sentence: str, labels: list[str]) -> Counter:
+        return Counter(f"pando_gateway_{name}", sentence, labels, registry=self.registry)
+
+    def _seconds(self, name: str, sentence: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(
+            f"pando_gateway_{name}_seconds",
+            sentence,
+            ["tenant", "model"],
+            buckets=buckets,
+            registry=self.registry,
+        )
+
+    def begin(self, subject: Subject) -> Record:
+        """A request is accepted; the record reports its end."""
+        return Record(self, subject)
+
+    def count_tokens(self, whence: tuple[str, str, str], usage: TokenCounts) -> None:
+        """Count the tokens of one prompt; whence: tenant, model, worker."""
+        self.prompt_tokens.labels(*whence).inc(usage.prompt_tokens)
+        self.cached_tokens.labels(*whence).inc(usage.cached_tokens)
+        self.completion_tokens.labels(*whence).inc(usage.completion_tokens)
+
+    def count_request(self, subject: Subject, status: int) -> None:
+        """Count an answered request, refused ones included."""
+        self.requests.labels(subject.tenant, subject.model, subject.route, str(status)).inc()
+
+    def watch_workers(self, workers: Callable[[], Iterable[tuple[str, WorkerGauges]]]) -> None:
+        """Show the gauges of the live workers, by name, whenever the metrics are read."""
+        self.registry.register(_WorkerCollector(workers))
+
+    def exposition(self) -> bytes:
+        """All metrics in the text format of Prometheus."""
+        return generate_latest(self.registry)
+
+
+_WORKER_GAUGES = {
+    "leases": "Requests of this gateway on the worker.",
+    "running_requests": "Requests that the worker is computing.",
+    "waiting_requests": "Requests in the worker's queue.",
+    "uncomputed_tokens": "Prompt tokens that the worker has still to compute.",
+    "total_pages": "Pages of the worker's pool.",
+    "used_pages": "Pages that a request refers to.",
+    "cached_pages": "Pages without a request that can still be matched.",
+}
+
+
+class _WorkerCollector(Collector):
+    """Worker gauges, read from the fleet at scrape time: no cost per step."""
+
+    def __init__(self, workers: Callable[[], Iterable[tuple[str, WorkerGauges]]]):
+        self._workers = workers
+
+    def collect(self) -> Iterator[Metric]:
+        """One gauge per name, one sample per worker."""
+        samples = list(self._workers())
+        for name, sentence in _WORKER_GAUGES.items():
+            gauge = GaugeMetricFamily(f"pando_gateway_worker_{name}", sentence, labels=["worker"])
+            for worker, gauges in samples:
+                gauge.add_metric([worker], gauges[name])
+            yield gauge
+
+
+class EventLog:
+    """Writes one event per line; `bind` fixes fields once for all later lines."""
+
+    def __init__(self, logger: logging.Logger, fields: dict[str, FieldValue] | None = None):
+        self._logger = logger
+        self._fields = fields or {}
+
+    def bind(self, **fields: FieldValue) -> EventLog:
+        """A log whose every line carries the fields."""
+        return EventLog(self._logger, {**self._fields, **fields})
+
+    def debug(self, event: str, **fields: FieldValue) -> None:
+        """Of use while developing."""
+        self._write(logging.DEBUG, event, fields)
+
+    def info(self, event: str, **fields: FieldValue) -> None:
+        """The normal course."""
+        self._write(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: FieldValue) -> None:
+        """Somebody may have to look."""
+        self._write(logging.WARNING, event, fields)
+
+    def exception(self, event: str, **fields: FieldValue) -> None:
+        """Our own fault; the traceback follows the line."""
+        self._write(logging.ERROR, event, fields, with_traceback=True)
+
+    def _write(
+        self, level: int, event: str, fields: dict[str, FieldValue], with_traceback: bool = False
+    ) -> None:
+        if self._logger.isEnabledFor(level):
+            line = " ".join(
+                [
+                    event,
+                    *(f"{key}={_field(value)}" for key, value in (self._fields | fields).items()),
+                ]
+            )
+            self._logger.log(level, "%s", line, exc_info=with_traceback)
+
+
+def set_up_logging(level: str) -> EventLog:
+    """Lines go to standard error, ours and the libraries' in one form."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_LineFormatter())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logger = logging.getLogger("gateway")
+    logger.setLevel(level.upper())
+    return EventLog(logger)
+
+
+class _LineFormatter(logging.Formatter):
+    """`time level event fields`; another library's message is the field of its logger's event."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        head = f"{seconds}.{int(record.msecs):03d}Z {record.levelname.lower()}"
+        message = record.getMessage()
+        if record.name != "gateway":
+            message = f"library_message logger={record.name} message={_field(message)}"
+        if record.exc_info:
+            message += "\n" + self.formatException(record.exc_info)
+        return f"{head} {message}"
+
+
+def _field(value: FieldValue) -> str:
+    """A value without spaces as it is, any other as a JSON string: one event stays one line."""
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if re.fullmatch(r"[!-~]+", text) and '"' not in text else json.dumps(text)

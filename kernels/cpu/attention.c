@@ -1,0 +1,331 @@
+/* Causal attention over K/V pages, in place. Compiled once per HEAD_DIM.
+ *
+ *   K  [blocks][kv heads][HEAD_DIM][16]     one block holds 16 slots, lanes side by side
+ *   V  [blocks][kv heads][16][WIDTH]        WIDTH = HEAD_DIM rounded up to 16, zero padded
+ *
+ * A query row meets its keys in tiles at absolute positions [16 i, 16 i + 16), whatever the page
+ * size, and every row does one and the same arithmetic on a tile: 16 dot products, each a chain
+ * over HEAD_DIM; one online-softmax step; one chain over the tile's lanes per output element.
+ * Rows only share the loading of a tile. So a row's result depends on nothing but its query and
+ * the K/V at its positions, bit for bit.
+ *
+ * A job is up to JOB_ROWS rows of one kv head. Consecutive rows whose tile lies in the same block
+ * (tokens of one prefill, or sequences that share a prefix page) pass over it together. */
+#include "vec.h"
+
+#ifndef HEAD_DIM
+#define HEAD_DIM 64
+#endif
+#define VECTORS ((HEAD_DIM + LANES - 1) / LANES)
+#define WIDTH (VECTORS * LANES)
+#define JOB_ROWS 32
+#ifdef __AVX512F__
+#define SCORE_ROWS 8
+#define VALUE_ROWS 4
+#else
+#define SCORE_ROWS 3
+#define VALUE_ROWS 1
+#endif
+
+/* Mirrored field by field in attention.py. Strides count floats. */
+struct request {
+    const float *query, *keys, *values;
+    float *out;
+    const int32_t *block_table;  /* [S][table_stride] */
+    const int32_t *context_len;  /* [S] */
+    const int32_t *token_seq;    /* [T] sequence of each token, in job order */
+    const int32_t *token_row;    /* [T] row of query and out */
+    const int32_t *token_pos;    /* [T] position */
+    int64_t query_token_stride, query_head_stride;
+    int32_t num_tokens, num_heads, num_kv_heads, table_stride, page_size;
+    int32_t sliding_window; /* 0: none */
+    float scale, softcap;   /* softcap 0: none */
+    int32_t threads;
+};
+
+struct row {
+    const int32_t *table;
+    float *out;
+    int lo, hi, context; /* sees [lo, hi); its sequence holds [0, context) */
+};
+
+struct tile {
+    const float *keys, *values;
+};
+
+/* The state of the online softmax and what one job works on. */
+struct job {
+    _Alignas(64) float query[JOB_ROWS][HEAD_DIM];
+    _Alignas(64) float acc[JOB_ROWS][WIDTH];
+    _Alignas(64) float weight[JOB_ROWS][LANES];
+    v16 sum[JOB_ROWS];
+    float max[JOB_ROWS];
+    struct row row[JOB_ROWS];
+    struct tile tile[JOB_ROWS];
+    _Alignas(64) float local_keys[HEAD_DIM][LANES], local_values[LANES][WIDTH];
+    const int32_t *local_table;
+    int local_index;
+};
+
+int32_t value_width(void) { return WIDTH; }
+
+INLINE size_t key_block(const struct request *a, size_t block, int head) {
+    return (block * a->num_kv_heads + head) * HEAD_DIM * LANES;
+}
+
+INLINE size_t value_block(const struct request *a, size_t block, int head) {
+    return (block * a->num_kv_heads + head) * LANES * WIDTH;
+}
+
+/* Collects a tile whose slots do not lie side by side (page size no multiple of 16). */
+static struct tile gather(const struct request *a, struct job *j, const struct row *row, int index,
+                          int head) {
+    struct tile local = {&j->local_keys[0][0], &j->local_values[0][0]};
+    if (j->local_table == row->table && j->local_index == index) return local;
+    j->local_table = row->table;
+    j->local_index = index;
+    for (int t = 0; t < LANES; t++) {
+        int position = index * LANES + t;
+        if (position >= row->context) break;
+        size_t slot = (size_t)row->table[position / a->page_size] * a->page_size +
+                      position % a->page_size;
+        const float *k = a->keys + key_block(a, slot / LANES, head) + slot % LANES;
+        const float *v = a->values + value_block(a, slot / LANES, head) + slot % LANES * WIDTH;
+        for (int d = 0; d < HEAD_DIM; d++) j->local_keys[d][t] = k[d * LANES];
+        memcpy(j->local_values[t], v, WIDTH * sizeof(float));
+    }
+    return local;
+}
+
+INLINE struct tile locate(const struct request *a, struct job *j, const struct row *row, int index,
+                          int head) {
+    if (a->page_size % LANES) return gather(a, j, row, index, head);
+    int position = index * LANES;
+    size_t block = (size_t)row->table[position / a->page_size] * (a->page_size / LANES) +
+                   position % a->page_size / LANES;
+    return (struct tile){a->keys + key_block(a, block, head),
+                         a->values + value_block(a, block, head)};
+}
+
+/* weight[r][lane] = query[r] . key[lane] */
+INLINE void scores(const int rows, const float *keys, float (*query)[HEAD_DIM],
+                   float (*weight)[LANES]) {
+    v16 dot[SCORE_ROWS];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) dot[r] = splat(0.0f);
+#pragma GCC unroll 4
+    for (int d = 0; d < HEAD_DIM; d++) {
+        v16 key = load(keys + d * LANES);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) dot[r] += query[r][d] * key;
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) store(weight[r], dot[r]);
+}
+
+/* acc[r][from..from+16n) += sum over lanes [lo, hi) in order of weight[r][t] * value[t]. */
+INLINE void add_values(const int rows, const int n, const float *values, int lo, int hi,
+                       float (*weight)[LANES], float (*acc)[WIDTH], int from) {
+    v16 sum[VALUE_ROWS][4];
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int i = 0; i < n; i++) sum[r][i] = load(acc[r] + from + i * LANES);
+    for (int t = lo; t < hi; t++) {
+        v16 value[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < n; i++) value[i] = load(values + t * WIDTH + from + i * LANES);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+            for (int i = 0; i < n; i++) sum[r][i] += weight[r][t] * value[i];
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int i = 0; i < n; i++) store(acc[r] + from + i * LANES, sum[r][i]);
+}
+
+INLINE void add_wide(const int rows, const float *values, int lo, int hi, float (*weight)[LANES],
+                     float (*acc)[WIDTH]) {
+    for (int i = 0; i + 4 <= VECTORS; i += 4)
+        add_values(rows, 4, values, lo, hi, weight, acc, i * LANES);
+    if (VECTORS % 4)
+        add_values(rows, VECTORS % 4, values, lo, hi, weight, acc, VECTORS / 4 * 4 * LANES);
+}
+
+/* One online-softmax step: scores in weight[r] become weights; lanes off the mask count nothing. */
+INLINE void soften(const struct request *a, struct job *j, int r, m16 mask) {
+    v16 score = load(j->weight[r]);
+    if (a->softcap > 0.0f) {
+        v16 e = exp16(score * splat(2.0f / a->softcap));
+        score = splat(a->softcap) * (splat(1.0f) - splat(2.0f) / (e + splat(1.0f)));
+    }
+    float peak = lane_max(pick(mask, score, splat(-3.0e38f)));
+    if (peak > j->max[r]) {
+        v16 shrink = exp16(splat(j->max[r] - peak));
+        j->max[r] = peak;
+        j->sum[r] *= shrink;
+        for (int i = 0; i < VECTORS; i++)
+            store(j->acc[r] + i * LANES, load(j->acc[r] + i * LANES) * shrink);
+    }
+    v16 weight = pick(mask, exp16(score - splat(j->max[r])), splat(0.0f));
+    store(j->weight[r], weight);
+    j->sum[r] += weight;
+}
+
+/* Rows [from, from + n) all see the whole tile. */
+static void whole_tile(const struct request *a, struct job *j, int from, int n, struct tile tile) {
+    const m16 all = (m16){} == (m16){};
+    for (int i = 0; i < n;) {
+        float(*q)[HEAD_DIM] = j->query + from + i;
+        float(*w)[LANES] = j->weight + from + i;
+        if (n - i >= SCORE_ROWS) {
+            scores(SCORE_ROWS, tile.keys, q, w);
+            i += SCORE_ROWS;
+#ifdef __AVX512F__
+        } else if (n - i >= 6) {
+            scores(6, tile.keys, q, w);
+            i += 6;
+        } else if (n - i >= 4) {
+            scores(4, tile.keys, q, w);
+            i += 4;
+        } else if (n - i == 3) {
+            scores(3, tile.keys, q, w);
+            i += 3;
+#endif
+        } else if (n - i == 2) {
+            scores(2, tile.keys, q, w);
+            i += 2;
+        } else {
+            scores(1, tile.keys, q, w);
+            i += 1;
+        }
+    }
+    for (int i = 0; i < n; i++) soften(a, j, from + i, all);
+    for (int i = 0; i < n;) {
+        float(*w)[LANES] = j->weight + from + i;
+        float(*acc)[WIDTH] = j->acc + from + i;
+#ifdef __AVX512F__
+        if (n - i >= 4) {
+            add_wide(4, tile.values, 0, LANES, w, acc);
+            i += 4;
+        } else if (n - i == 3) {
+            add_wide(3, tile.values, 0, LANES, w, acc);
+            i += 3;
+        } else if (n - i == 2) {
+            add_wide(2, tile.values, 0, LANES, w, acc);
+            i += 2;
+        } else
+#endif
+        {
+            add_wide(1, tile.values, 0, LANES, w, acc);
+            i += 1;
+        }
+    }
+}
+
+/* One row sees lanes [lo, hi) of the tile; the others are never multiplied. */
+static void part_tile(const struct request *a, struct job *j, int r, int lo, int hi,
+                      struct tile tile) {
+    const m16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    scores(1, tile.keys, j->query + r, j->weight + r);
+    soften(a, j, r, (lane >= lo) & (lane < hi));
+    add_wide(1, tile.values, lo, hi, j->weight + r, j->acc + r);
+}
+
+/* Loads flat rows [first, end) of one kv head; row x is query head x % group of token x / group. */
+static int load_rows(const struct request *a, struct job *j, int head, int64_t first, int64_t end) {
+    int group = a->num_heads / a->num_kv_heads, n = 0;
+    for (int64_t x = first; x < end; x++, n++) {
+        int64_t token = x / group, h = (int64_t)head * group + x % group;
+        int64_t t = a->token_row[token];
+        int s = a->token_seq[token], position = a->token_pos[token], window = a->sliding_window;
+        int lo = window > 0 && position >= window ? position - window + 1 : 0;
+        const float *q = a->query + t * a->query_token_stride + h * a->query_head_stride;
+        for (int d = 0; d < HEAD_DIM; d++) j->query[n][d] = q[d] * a->scale;
+        memset(j->acc[n], 0, sizeof j->acc[n]);
+        j->sum[n] = splat(0.0f);
+        j->max[n] = -3.0e38f;
+        j->row[n] = (struct row){a->block_table + (size_t)s * a->table_stride,
+                                 a->out + (t * a->num_heads + h) * HEAD_DIM, lo, position + 1,
+                                 a->context_len[s]};
+    }
+    return n;
+}
+
+static void run_tile(const struct request *a, struct job *j, int n, int index, int head) {
+    int start = index * LANES, end = start + LANES;
+    for (int r = 0; r < n;) {
+        const struct row *row = &j->row[r];
+        if (row->hi <= start || row->lo >= end) {
+            r++;
+            continue;
+        }
+        struct tile tile = locate(a, j, row, index, head);
+        if (row->lo > start || row->hi < end) {
+            int lo = row->lo > start ? row->lo - start : 0;
+            int hi = row->hi < end ? row->hi - start : LANES;
+            part_tile(a, j, r, lo, hi, tile);
+            r++;
+            continue;
+        }
+        int m = 1;
+        for (; r + m < n; m++) {
+            const struct row *next = row + m;
+            if (next->lo > start || next->hi < end) break;
+            if (next->table == row->table) continue;
+            if (a->page_size % LANES || locate(a, j, next, index, head).keys != tile.keys) break;
+        }
+        whole_tile(a, j, r, m, tile);
+        r += m;
+    }
+}
+
+static void run_job(const struct request *a, struct job *j, int head, int64_t first, int64_t end) {
+    int n = load_rows(a, j, head, first, end);
+    int lo = j->row[0].lo, hi = j->row[0].hi;
+    for (int r = 1; r < n; r++) {
+        if (j->row[r].lo < lo) lo = j->row[r].lo;
+        if (j->row[r].hi > hi) hi = j->row[r].hi;
+    }
+    j->local_table = NULL;
+    for (int index = lo / LANES; index * LANES < hi; index++) run_tile(a, j, n, index, head);
+    for (int r = 0; r < n; r++) {
+        float inverse = 1.0f / lane_sum(j->sum[r]);
+        for (int d = 0; d < HEAD_DIM; d++) j->row[r].out[d] = j->acc[r][d] * inverse;
+    }
+}
+
+/* Fills out [T][num_heads][HEAD_DIM]. kv heads outermost: sequences that share pages find one
+ * head's K/V of the prefix still in the cache. */
+void attend(const struct request *a) {
+    int64_t rows = (int64_t)a->num_tokens * (a->num_heads / a->num_kv_heads);
+    int64_t jobs = (rows + JOB_ROWS - 1) / JOB_ROWS, total = jobs * a->num_kv_heads;
+#pragma omp parallel num_threads(a->threads) if (a->threads > 1 && total > 1)
+    {
+        struct job j;
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t i = 0; i < total; i++) {
+            int64_t first = i % jobs * JOB_ROWS, end = first + JOB_ROWS;
+            run_job(a, &j, (int)(i / jobs), first, end < rows ? end : rows);
+        }
+    }
+}
+
+/* Stores one layer's new keys and values [T][kv heads][HEAD_DIM] in their slots. */
+void write_pages(const float *key, const float *value, float *keys, float *values,
+                 const int64_t *slots, const int64_t *strides, int32_t num_tokens,
+                 int32_t num_kv_heads) {
+    struct request a = {.num_kv_heads = num_kv_heads};
+    for (int t = 0; t < num_tokens; t++)
+        for (int h = 0; h < num_kv_heads; h++) {
+            size_t block = slots[t] / LANES, lane = slots[t] % LANES;
+            const float *k = key + t * strides[0] + h * strides[1];
+            const float *v = value + t * strides[2] + h * strides[3];
+            float *to_k = keys + key_block(&a, block, h) + lane;
+            float *to_v = values + value_block(&a, block, h) + lane * WIDTH;
+            for (int d = 0; d < HEAD_DIM; d++) to_k[d * LANES] = k[d];
+            memcpy(to_v, v, HEAD_DIM * sizeof(float));
+        }
+}

@@ -1,0 +1,136 @@
+"""Builds the C sources with the system's compiler at first use and loads them.
+
+Finished libraries lie in $PANDO_CACHE (default: $XDG_CACHE_HOME/pando/kernels, then
+~/.cache/pando/kernels) under a name that digests source, flags, compiler and processor. A build
+goes to a temporary name first and is renamed, so several workers may build at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+SOURCES = Path(__file__).parent
+TIMEOUT_S = 120.0
+FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-fno-math-errno", "-ffp-contract=fast", "-w")
+# Tried in this order: not every compiler knows every flag. Each list is complete in itself.
+TARGETS = (
+    ("-march=native", "-mprefer-vector-width=512", "-fopenmp"),
+    ("-march=native", "-fopenmp"),
+    ("-mcpu=native", "-fopenmp"),
+    ("-fopenmp",),
+    ("-march=native",),
+    (),
+)
+
+
+class BuildError(Exception):
+    """No compiler was found, or it refused the source. The message says which."""
+
+
+def load_library(source: str, macros: dict[str, int] | None = None) -> ctypes.CDLL:
+    """Returns the library built from one C file of this folder, building it when not cached.
+
+    Raises BuildError; the caller falls back to torch.
+    """
+    try:
+        return ctypes.CDLL(str(_built(source, tuple(sorted((macros or {}).items())))))
+    except OSError as error:
+        raise BuildError(f"cannot load the compiled {source}: {error}") from error
+
+
+def cache_folder() -> Path:
+    """The folder of built libraries; not created here."""
+    if explicit := os.environ.get("PANDO_CACHE"):
+        return Path(explicit)
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "pando" / "kernels"
+
+
+def _built(source: str, macros: tuple[tuple[str, int], ...]) -> Path:
+    compiler = _compiler()
+    defines = [f"-D{name}={value}" for name, value in macros]
+    target = cache_folder() / f"{Path(source).stem}-{_digest(compiler, source, defines)}.so"
+    if not target.exists():
+        _compile(compiler, source, defines, target)
+    return target
+
+
+def _compiler() -> str:
+    for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
+        if name and (found := shutil.which(name)):
+            return found
+    raise BuildError("no C compiler found (looked for $CC, cc, gcc, clang)")
+
+
+def _digest(compiler: str, source: str, defines: list[str]) -> str:
+    digest = hashlib.sha256()
+    for path in (SOURCES / source, *sorted(SOURCES.glob("*.h"))):
+        digest.update(path.read_bytes())
+    for part in (*FLAGS, str(TARGETS), *defines, _version(compiler), _processor()):
+        digest.update(part.encode() + b"\0")
+    return digest.hexdigest()[:24]
+
+
+@functools.cache
+def _version(compiler: str) -> str:
+    try:
+        run = subprocess.run(
+            [compiler, "--version"], capture_output=True, text=True, check=True, timeout=TIMEOUT_S
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BuildError(f"{compiler} --version failed: {error}") from error
+    return f"{Path(compiler).resolve()} {run.stdout}"
+
+
+@functools.cache
+def _processor() -> str:
+    """Names the instruction set, so that a cache on a shared disk never serves another one's."""
+    wanted = ("model name", "flags", "Features", "CPU part")
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    seen = sorted({line for line in lines if line.startswith(wanted)})
+    return "\n".join([platform.machine(), platform.processor(), *seen])
+
+
+def _compile(compiler: str, source: str, defines: list[str], target: Path) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(suffix=".so", dir=target.parent)
+    except OSError as error:
+        raise BuildError(f"cannot write to {target.parent}: {error}") from error
+    os.close(handle)
+    try:
+        _try_targets(compiler, [*defines, str(SOURCES / source), "-o", temporary, "-lm"])
+        Path(temporary).replace(target)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    logger.info("built %s as %s", source, target)
+
+
+def _try_targets(compiler: str, arguments: list[str]) -> None:
+    complaint = ""
+    for flags in TARGETS:
+        command = [compiler, *FLAGS, *flags, *arguments]
+        try:
+            run = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise BuildError(f"{compiler} failed: {error}") from error
+        if run.returncode == 0:
+            return
+        complaint = complaint or run.stderr.strip()[-500:]
+    raise BuildError(f"{compiler} refused the source: {complaint}")

@@ -1,0 +1,110 @@
+"""The `cpu` member of Ops: the row-wise operations in C, float32, bitwise per row."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+
+from kernels.cpu.build import load_library
+from kernels.cpu.linear import CpuLinear
+
+_POINTER = ctypes.c_void_p
+_SIGNATURES = {
+    "rms_norm": [_POINTER] * 5 + [ctypes.c_float],
+    "add_rms_norm": [_POINTER] * 5 + [ctypes.c_float],
+    "rope": [_POINTER] * 6,
+    "silu_mul": [_POINTER] * 3,
+}
+
+
+class CpuOps:
+    """Ops in C. float32 on the CPU; threads is the number each call may use.
+
+    Raises BuildError when the libraries can't be built.
+    """
+
+    name = "cpu"
+    bitwise = True
+
+    def __init__(self, threads: int = 1) -> None:
+        self.threads = threads
+        load_library("linear.c")
+        library = load_library("elementwise.c")
+        for name, arguments in _SIGNATURES.items():
+            function = getattr(library, name)
+            function.argtypes = arguments
+            function.restype = None
+        self._library = library
+
+    def pack(self, weight: torch.Tensor, bias: torch.Tensor | None) -> CpuLinear:
+        """Packs weight [N, K], any float dtype, as float32; keeps no reference to it."""
+        return CpuLinear(weight, bias, self.threads)
+
+    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+        """Returns x / rms(x) * weight over the last axis of x [T, width]."""
+        out = torch.empty(x.shape)
+        self._norm(x[:, None], weight, out[:, None], epsilon)
+        return out
+
+    def add_rms_norm(
+        self, x: torch.Tensor, delta: torch.Tensor, weight: torch.Tensor, epsilon: float
+    ) -> torch.Tensor:
+        """Adds delta to x in place, then returns the new x's rms_norm. Both [T, width], dense."""
+        out = torch.empty(x.shape)
+        sizes = (ctypes.c_int32 * 3)(*x.shape, self.threads)
+        self._library.add_rms_norm(
+            x.data_ptr(),
+            delta.data_ptr(),
+            weight.data_ptr(),
+            out.data_ptr(),
+            ctypes.addressof(sizes),
+            epsilon,
+        )
+        return out
+
+    def rms_norm_heads(self, x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> None:
+        """Replaces x [T, heads, width], a view, by its rms_norm over the last axis."""
+        self._norm(x, weight, x, epsilon)
+
+    def _norm(
+        self, x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, epsilon: float
+    ) -> None:
+        strides = (ctypes.c_int64 * 4)(*x.stride()[:2], *out.stride()[:2])
+        sizes = (ctypes.c_int32 * 4)(*x.shape, self.threads)
+        self._library.rms_norm(
+            x.data_ptr(),
+            weight.data_ptr(),
+            out.data_ptr(),
+            ctypes.addressof(strides),
+            ctypes.addressof(sizes),
+            epsilon,
+        )
+
+    def rope(
+        self,
+        x: torch.Tensor,
+        positions: torch.Tensor,
+        cosine: torch.Tensor,
+        sine: torch.Tensor,
+    ) -> None:
+        """Rotates x [T, heads, 2 half], a view, in place (rotate-half layout)."""
+        rows, heads, width = x.shape
+        strides = (ctypes.c_int64 * 2)(*x.stride()[:2])
+        sizes = (ctypes.c_int32 * 4)(rows, heads, width // 2, self.threads)
+        self._library.rope(
+            x.data_ptr(),
+            positions.data_ptr(),
+            cosine.data_ptr(),
+            sine.data_ptr(),
+            ctypes.addressof(strides),
+            ctypes.addressof(sizes),
+        )
+
+    def silu_mul(self, x: torch.Tensor) -> torch.Tensor:
+        """Returns silu(gate) * up, [T, width], of dense x [T, 2 width]."""
+        rows, width = x.shape[0], x.shape[1] // 2
+        out = torch.empty(rows, width)
+        sizes = (ctypes.c_int32 * 3)(rows, width, self.threads)
+        self._library.silu_mul(x.data_ptr(), out.data_ptr(), ctypes.addressof(sizes))
+        return out

@@ -1,0 +1,68 @@
+"""Packed-weight linear layer in C: streams the weights once for few rows, bitwise per row."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+import torch
+
+from kernels.cpu.build import load_library
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = load_library("linear.c")
+    pointer, int32, int64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+    library.pack_weight.argtypes = [pointer, int64, pointer, int32, int32]
+    library.pack_weight.restype = None
+    library.linear.argtypes = [pointer, int64, pointer, pointer, pointer, pointer]
+    library.linear.restype = int32
+    return library
+
+
+class CpuLinear:
+    """A float32 weight [N, K] packed as [ceil(N / panel)][K][panel]; the original may be freed.
+
+    Raises BuildError when the library can't be built.
+    """
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, threads: int = 1) -> None:
+        library = _library()
+        self._linear = library.linear
+        self.out_features, self.in_features = weight.shape
+        self.threads = threads
+        panel = library.panel_width()
+        panels = -(-self.out_features // panel)
+        self._packed = torch.empty(panels, self.in_features, panel)
+        for first in range(0, self.out_features, panel * 64):
+            part = weight[first : first + panel * 64].float().contiguous()
+            library.pack_weight(
+                part.data_ptr(),
+                part.stride(0),
+                self._packed[first // panel].data_ptr(),
+                part.shape[0],
+                self.in_features,
+            )
+        self._bias = None if bias is None else bias.float().contiguous()
+        self._packed_at = self._packed.data_ptr()
+        self._bias_at = None if self._bias is None else self._bias.data_ptr()
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Returns x w^T + bias, float32 [T, N], of float32 x [T, K]."""
+        if x.stride(-1) != 1:
+            x = x.contiguous()
+        rows = x.shape[0]
+        out = torch.empty(rows, self.out_features)
+        sizes = (ctypes.c_int32 * 4)(rows, self.out_features, self.in_features, self.threads)
+        failed = self._linear(
+            x.data_ptr(),
+            x.stride(0),
+            self._packed_at,
+            self._bias_at,
+            out.data_ptr(),
+            ctypes.addressof(sizes),
+        )
+        if failed:
+            raise MemoryError(f"no scratch memory for {rows} rows of {self.in_features}")
+        return out

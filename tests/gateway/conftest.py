@@ -1,0 +1,131 @@
+"""Live pieces: fake workers on real sockets, and the gateway served by uvicorn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+import httpx
+import pytest
+import uvicorn
+from openai import AsyncOpenAI
+
+from gateway.__main__ import Gateway, build, serving_config
+from gateway.config import GatewayConfig, LinkConfig, WorkerConfig
+from gateway.telemetry import EventLog
+from tests.gateway.fake_worker import FakeWorker
+
+FAST_LINK = LinkConfig(hello_timeout_s=0.3, silence_s=1.5, backoff_min_s=0.02, backoff_max_s=0.1)
+
+StartWorker = Callable[..., Awaitable[FakeWorker]]
+
+
+class QuietServer(uvicorn.Server):
+    """Leaves the signals of the test process alone."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):
+        yield
+
+
+@dataclass(frozen=True)
+class Live:
+    """A gateway that serves, and clients for it."""
+
+    gateway: Gateway
+    port: int
+    http: httpx.AsyncClient
+    openai: AsyncOpenAI
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples that carry the labels."""
+        total = 0.0
+        for family in self.gateway.telemetry.registry.collect():
+            for sample in family.samples:
+                if (
+                    sample.name == f"pando_gateway_{name}"
+                    and labels.items() <= sample.labels.items()
+                ):
+                    total += sample.value
+        return total
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something holds; the suite's timeout is the only clock."""
+        async with asyncio.timeout(20):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    async def until_linked(self, *names: str) -> None:
+        """Wait for exactly these workers, and for rings that know them."""
+        wanted = set(names)
+        await self.until(lambda: {w.name for w in self.gateway.fleet.workers()} == wanted)
+        await self.gateway.router.rebuild()
+
+    def assert_nothing_is_left(self) -> None:
+        """Every accepted request ended once, and every lease is back."""
+        assert self.gateway.fleet.in_flight == 0
+        assert self.metric("requests_in_flight") == 0
+        assert self.metric("accepted_requests_total") == self.metric("ended_requests_total")
+
+
+Serve = Callable[..., Awaitable[Live]]
+
+
+@pytest.fixture
+async def start_worker() -> AsyncIterator[StartWorker]:
+    """Start a fake worker; it stops with the test."""
+    workers = []
+
+    async def start(**settings: object) -> FakeWorker:
+        workers.append(await FakeWorker(**settings).start())
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        await worker.stop()
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """Serve a gateway for the given workers; it stops with the test."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(*workers: FakeWorker, **settings: object) -> Live:
+            targets = tuple(WorkerConfig(address=worker.address) for worker in workers)
+            settings = {"workers": targets, "link": FAST_LINK, **settings}
+            config = GatewayConfig(port=0, **settings)
+            return await stack.enter_async_context(_live(config))
+
+        yield start
+
+
+@contextlib.asynccontextmanager
+async def _live(config: GatewayConfig) -> AsyncIterator[Live]:
+    gateway = build(config, EventLog(logging.getLogger("gateway")))
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    server = QuietServer(serving_config(gateway.app, config))
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    base = f"http://127.0.0.1:{port}"
+    async with (
+        httpx.AsyncClient(base_url=base, timeout=30, trust_env=False) as http,
+        AsyncOpenAI(base_url=f"{base}/v1", api_key="none", max_retries=0) as openai,
+    ):
+        live = Live(gateway, port, http, openai)
+        await live.until(lambda: server.started)
+        try:
+            yield live
+        finally:
+            server.should_exit = True
+            server.force_exit = True
+            await task
+
+
+def events_of(text: str) -> list[str]:
+    """The data of each event of a stream."""
+    return re.findall(r"^data: (.*)$", text, re.MULTILINE)

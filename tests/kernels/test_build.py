@@ -1,0 +1,89 @@
+"""Building at first use, caching, and falling back where no compiler is."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernels import Place, make_backend, make_ops
+from kernels.cpu.build import BuildError, load_library
+from kernels.interface import KVShape
+
+SHAPE = KVShape(1, 2, 16, 1, 16, torch.float32)
+
+
+@pytest.fixture
+def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("PANDO_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_without_a_compiler_torch_takes_over_with_one_log_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CC", raising=False)
+    with caplog.at_level(logging.WARNING):
+        backend = make_backend("cpu", SHAPE, Place())
+    assert (backend.name, backend.bitwise) == ("gather", False)
+    assert [record.getMessage() for record in caplog.records] == [
+        "attention falls back to torch: no C compiler found (looked for $CC, cc, gcc, clang)"
+    ]
+    ops = make_ops(Place(), torch.float32)
+    assert (ops.name, ops.bitwise) == ("torch", False)
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_a_compiler_that_fails_is_not_fatal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken-cc"
+    broken.write_text('#!/bin/sh\n[ "$1" = --version ] && exit 0\necho no room >&2\nexit 1\n')
+    broken.chmod(0o755)
+    monkeypatch.setenv("CC", str(broken))
+    with pytest.raises(BuildError, match="refused the source: no room"):
+        load_library("elementwise.c")
+    assert make_backend("cpu", SHAPE, Place()).name == "gather"
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_a_cache_folder_that_cannot_be_written_is_not_fatal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PANDO_CACHE", str(tmp_path / "file" / "below"))
+    assert make_backend("cpu", SHAPE, Place()).name == "gather"
+
+
+def test_a_second_load_does_not_build_again(empty_cache: Path) -> None:
+    load_library("elementwise.c")
+    (library,) = empty_cache.iterdir()
+    built_at = library.stat().st_mtime_ns
+    load_library("elementwise.c")
+    assert [path.stat().st_mtime_ns for path in empty_cache.iterdir()] == [built_at]
+
+
+def test_macros_name_libraries_of_their_own(empty_cache: Path) -> None:
+    small = load_library("attention.c", {"HEAD_DIM": 8})
+    large = load_library("attention.c", {"HEAD_DIM": 40})
+    assert (small.value_width(), large.value_width()) == (16, 48)
+    assert len(list(empty_cache.iterdir())) == 2
+
+
+def test_several_may_build_at_once(empty_cache: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        loaded = list(pool.map(load_library, ["elementwise.c"] * 4))
+    assert len(loaded) == 4
+    assert len(list(empty_cache.iterdir())) == 1
+
+
+def test_another_dtype_goes_to_torch_and_is_refused_by_name() -> None:
+    shape = KVShape(1, 2, 16, 1, 16, torch.float64)
+    assert make_backend("auto", shape, Place()).name == "gather"
+    with pytest.raises(ValueError, match=r"holds float32 K/V, not torch\.float64"):
+        make_backend("cpu", shape, Place())

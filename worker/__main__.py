@@ -1,0 +1,254 @@
+"""Builds a worker and runs it until SIGTERM: the only wiring, the one place that picks a cache."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import logging
+import os
+import random
+import signal
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import torch
+from prometheus_client import CollectorRegistry, start_http_server
+
+from kernels.interface import KVShape
+from proto import worker_pb2_grpc
+from worker.cache.block_hash import BlockHashCache
+from worker.cache.interface import PrefixCache
+from worker.cache.off import NoCache
+from worker.cache.pages import PagePool
+from worker.cache.radix import RadixCache
+from worker.chat import ChatTemplate
+from worker.config import ConfigError, WorkerConfig, load
+from worker.engine import Engine, StepReport
+from worker.errors import ChatUnsupported, ModelUnavailable
+from worker.health import Health
+from worker.intake import Intake
+from worker.link import Identity, LinkServicer, WorkerState
+from worker.memory import PagePlan, plan_pages, start_lines
+from worker.model.errors import UnsupportedModel
+from worker.model.files import default_cache_folder, resolve
+from worker.model.interface import ModelShape
+from worker.model.loading import LoadOptions
+from worker.model.loading import load as load_model
+from worker.model.shape import read_shape
+from worker.runner import Runner
+from worker.scheduler import Scheduler, SchedulerLimits
+from worker.service import Service, ServiceLimits
+from worker.telemetry import Telemetry, set_up_logging
+from worker.tokenizer import Tokenizer
+
+log = logging.getLogger("pando.worker")
+
+CACHES: dict[str, Callable[[PagePool], PrefixCache]] = {
+    "radix": RadixCache,
+    "block": BlockHashCache,
+    "off": NoCache,
+}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+STEP_TOKENS = {"cpu": 256, "cuda": 8192}
+GRPC_OPTIONS = [
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What config and model together decide."""
+
+    shape: ModelShape
+    pages: PagePlan
+    dtype: torch.dtype
+    max_model_len: int
+    max_step_tokens: int
+
+
+def main() -> int:
+    """Runs a worker; returns the exit status."""
+    arguments = vars(_parser().parse_args())
+    try:
+        config = load(arguments.pop("config"), arguments)
+        set_up_logging(config.log_level)
+        asyncio.run(serve(config))
+    except (ConfigError, ModelUnavailable, UnsupportedModel) as error:
+        print(f"worker: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+async def serve(config: WorkerConfig) -> None:
+    """Loads the model, serves until SIGTERM or SIGINT, drains."""
+    torch.set_num_threads(config.threads)
+    folder = resolve(config.model, default_cache_folder())
+    sizes = decide(config, folder)
+    service, engine, tokenizer, telemetry = build(config, folder, sizes)
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    state = WorkerState(lambda: engine.load, engine.snapshot, tokenizer.token_bytes)
+    servicer = LinkServicer(identity(config, sizes, folder), service, state, config.heartbeat_s)
+    server = grpc.aio.server(options=GRPC_OPTIONS)
+    worker_pb2_grpc.add_WorkerServicer_to_server(servicer, server)
+    health = Health()
+    health.serve(server)
+    port = server.add_insecure_port(config.listen)
+    await server.start()
+    engine.start()
+    await health.set_serving(serving=True)
+    _announce(config, sizes, port, telemetry)
+    await stop.wait()
+    await health.set_serving(serving=False)
+    await drain(service, config.drain_s)
+    await server.stop(grace=1.0)
+    engine.stop()
+
+
+def build(
+    config: WorkerConfig, folder: Path, sizes: Sizes
+) -> tuple[Service, Engine, Tokenizer, CollectorRegistry]:
+    """Returns the objects of one worker, joined."""
+    tokenizer = Tokenizer.load(folder)
+    try:
+        template = ChatTemplate.load(folder, tokenizer)
+    except ChatUnsupported:
+        template = None
+    intake = Intake(tokenizer, template, sizes.max_model_len, random.SystemRandom())
+    limits = ServiceLimits(config.max_running_requests, config.max_waiting_requests)
+    service = Service(intake, tokenizer, limits)
+    registry = CollectorRegistry()
+    telemetry = Telemetry(registry)
+    model = load_model(
+        folder,
+        LoadOptions(
+            num_pages=sizes.pages.num_pages,
+            page_size=config.page_size,
+            member=config.member,
+            backend=config.attention,
+            dtype=sizes.dtype,
+            device=config.device,
+            threads=config.threads,
+        ),
+    )
+    pool = PagePool(
+        sizes.pages.num_pages,
+        config.page_size,
+        max_cached_pages=_cap(config),
+        keep_freed=config.poison_freed_pages,
+    )
+    scheduler = Scheduler(
+        CACHES[config.prefix_cache](pool),
+        SchedulerLimits(sizes.max_step_tokens, config.max_running_requests),
+    )
+    runner = Runner(model, torch.device(config.device))
+    loop = asyncio.get_running_loop()
+
+    def on_report(report: StepReport) -> None:
+        loop.call_soon_threadsafe(_take, report)
+
+    def _take(report: StepReport) -> None:
+        telemetry.observe(report)
+        service.on_report(report)
+
+    engine = Engine(scheduler, runner, on_report)
+    service.attach(engine)
+    return service, engine, tokenizer, registry
+
+
+def decide(config: WorkerConfig, folder: Path) -> Sizes:
+    """Returns the sizes that follow from config and model. Raises ModelUnavailable."""
+    shape = read_shape(folder)
+    dtype = DTYPES[config.dtype] if config.dtype != "auto" else _dtype(config.device)
+    kv = KVShape(shape.num_layers, 1, 1, shape.num_kv_heads, shape.head_dim, dtype)
+    pages = plan_pages(config.kv_memory_bytes, config.page_size, kv.bytes_per_token)
+    longest = min(config.max_model_len or shape.max_model_len, shape.max_model_len)
+    device = config.device.split(":")[0]
+    steps = config.max_step_tokens or max(
+        STEP_TOKENS.get(device, STEP_TOKENS["cpu"]), config.max_running_requests
+    )
+    return Sizes(shape, pages, dtype, min(longest, pages.num_tokens), steps)
+
+
+def identity(config: WorkerConfig, sizes: Sizes, folder: Path) -> Identity:
+    """Returns what the worker says of itself."""
+    return Identity(
+        worker=config.name,
+        incarnation=uuid.uuid4().hex,
+        model=config.served_model_name or _model_name(config.model, folder),
+        task="generate",
+        max_model_len=sizes.max_model_len,
+        prefix_cache=config.prefix_cache,
+        page_size=config.page_size,
+        cache_tokens=sizes.pages.num_tokens,
+        max_running_requests=config.max_running_requests,
+        version=_version(),
+        vocab_size=sizes.shape.vocab_size,
+    )
+
+
+async def drain(service: Service, seconds: float) -> None:
+    """Takes nothing new and waits for what runs, at most so long."""
+    service.draining = True
+    for _ in itertools.takewhile(lambda n: n < seconds * 20, itertools.count()):
+        if not service.num_live:
+            return
+        await asyncio.sleep(0.05)
+
+
+def _announce(config: WorkerConfig, sizes: Sizes, port: int, registry: CollectorRegistry) -> None:
+    if config.metrics_port:
+        host = config.listen.rpartition(":")[0]
+        start_http_server(config.metrics_port, addr=host, registry=registry)
+    for line in start_lines(sizes.pages, config.prefix_cache, sizes.max_model_len):
+        log.info(line)
+    log.info("ready", extra={"worker": config.name, "port": port, "pid": os.getpid()})
+
+
+def _cap(config: WorkerConfig) -> int | None:
+    return config.max_cached_tokens and config.max_cached_tokens // config.page_size
+
+
+def _dtype(device: str) -> torch.dtype:
+    return torch.bfloat16 if device.startswith("cuda") else torch.float32
+
+
+def _model_name(model: str, folder: Path) -> str:
+    path = Path(model)
+    return path.stem if path.suffix == ".gguf" else path.name or folder.name
+
+
+def _version() -> str:
+    try:
+        return version("pando")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="worker", description="Serves one model over gRPC.")
+    parser.add_argument("--config", type=Path, help="a YAML or JSON file with these settings")
+    for field in WorkerConfig.__struct_fields__:
+        kind: Any = WorkerConfig.__annotations__[field]
+        flag = "--" + field.replace("_", "-")
+        if kind == "bool":
+            parser.add_argument(flag, action="store_const", const=True)
+        else:
+            parser.add_argument(flag, metavar=field.upper())
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

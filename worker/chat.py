@@ -1,0 +1,180 @@
+"""Chat messages to token ids, and where in them the message boundaries lie (step 7).
+
+    content "a<|im_end|>b" -> marked "a<?|im_end|>b" -> template -> cut at special tokens
+                           -> mark "?" removed -> pieces encoded as plain text, special ids between
+
+Text of a client's that spells a special token stays text that way (`marks`), and what was encoded
+before isn't encoded again (`pieces`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from worker.conversation import normalised
+from worker.errors import InvalidRequest
+from worker.marks import Marks
+from worker.pieces import Pieces
+from worker.recent import Recent
+from worker.template import RESERVED, Template
+from worker.tokenizer import Tokenizer
+
+REMEMBERED_BOUNDARIES = 1 << 14
+# Ways to go on after a boundary, unlike enough that what they share comes from before it.
+CONTINUATIONS = (
+    ({"role": "system", "content": "s"}, {"role": "user", "content": "s"}),
+    ({"role": "user", "content": "s"},),
+    ({"role": "user", "content": "\n1"},),
+    ({"role": "assistant", "content": "s"},),
+    ({"role": "assistant", "content": "\n1"}, {"role": "user", "content": "s"}),
+)
+
+Tools = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A chat's tokens as packed int32, native byte order (little-endian on what we run on)."""
+
+    packed: bytes
+
+    @property
+    def ids(self) -> list[int]:
+        """The token ids."""
+        ids = array("i")
+        ids.frombytes(self.packed)
+        return ids.tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class _Chat:
+    """A request's own values, marked."""
+
+    messages: list[dict[str, Any]]
+    tools: list[Mapping[str, Any]]
+    kwargs: dict[str, Any]
+    mark: str
+
+    def digests(self) -> list[bytes]:
+        """Returns digest k of tools, variables and the first k messages, for k from 0."""
+        chain = [_digest(json.dumps([self.tools, self.kwargs]).encode())]
+        for message in self.messages:
+            chain.append(_digest(chain[-1] + json.dumps(message).encode()))
+        return chain
+
+
+class ChatTemplate:
+    """Renders and encodes one model's chats. Safe to use from several threads."""
+
+    def __init__(self, template: Template, tokenizer: Tokenizer) -> None:
+        self._template = template
+        self._marks = Marks(tokenizer.special_tokens)
+        self._pieces = Pieces(tokenizer)
+        self._boundaries: Recent[bytes, tuple[int, bytes]] = Recent(REMEMBERED_BOUNDARIES)
+
+    @classmethod
+    def load(cls, folder: Path, tokenizer: Tokenizer) -> ChatTemplate:
+        """Returns the folder's template; raises ChatUnsupported where there is none."""
+        return cls(Template.load(folder), tokenizer)
+
+    def encode(
+        self, messages: object, tools: Tools = (), kwargs: Mapping[str, Any] | None = None
+    ) -> ChatPrompt:
+        """Returns the prompt, the generation prompt included.
+
+        messages: a list of OpenAI messages. kwargs: further variables of the template.
+        Raises InvalidRequest.
+        """
+        chat = self._chat(messages, tools, kwargs or {})
+        text = self._template.render(chat.messages, chat.tools, chat.kwargs)
+        return ChatPrompt(self._pieces.encode(text, chat.mark).tobytes())
+
+    def boundary_positions(
+        self,
+        messages: object,
+        tools: Tools,
+        kwargs: Mapping[str, Any] | None,
+        counts: Sequence[int],
+        ids: Sequence[int],
+    ) -> list[int]:
+        """Returns, for each k in `counts`, how many leading `ids` the first k messages fix.
+
+        Those tokens stay, whatever messages follow. `ids` is what `encode` gave for the same chat.
+        A count beyond the number of messages means all of them.
+        """
+        chat = self._chat(messages, tools, kwargs or {})
+        digests = chat.digests()
+        prompt = array("i", ids)
+        return [self._position(chat, min(k, len(chat.messages)), digests, prompt) for k in counts]
+
+    def _chat(self, messages: object, tools: Tools, kwargs: Mapping[str, Any]) -> _Chat:
+        if taken := RESERVED & kwargs.keys():
+            raise InvalidRequest(
+                "chat_template_kwargs", f"chat_template_kwargs must not set {min(taken)}."
+            )
+        plain = normalised(messages, self._template.takes_parts)
+        mark, marked = self._marks.put((plain, list(tools), dict(kwargs)))
+        return _Chat(*marked, mark=mark)
+
+    def _position(self, chat: _Chat, k: int, digests: list[bytes], prompt: array[int]) -> int:
+        known = self._boundaries.get(digests[k])
+        if known is not None:
+            length, digest = known
+            if length <= len(prompt) and _digest(prompt[:length].tobytes()) == digest:
+                return length
+        length = _common_length(self._stable(chat, k), prompt)
+        self._boundaries.put(digests[k], (length, _digest(prompt[:length].tobytes())))
+        return length
+
+    def _stable(self, chat: _Chat, k: int) -> Sequence[int]:
+        """Returns the tokens with which every chat begins that begins with the first k messages."""
+        texts = self._renderings(chat, k)
+        if len(texts) < 2:
+            return []
+        text = _common_start(texts)
+        ids = self._pieces.encode(text, chat.mark)
+        parted = all(self._pieces.parts_at(whole, len(text)) for whole in texts)
+        return ids if parted else self._pieces.cut_back(ids)
+
+    def _renderings(self, chat: _Chat, k: int) -> list[str]:
+        """Returns the first k messages by themselves and with what may follow, as allowed."""
+        head = chat.messages[:k]
+        texts = []
+        for more in ((), *CONTINUATIONS):
+            for add_generation_prompt in (False, True):
+                messages = [*head, *more]
+                if not messages:
+                    continue
+                try:
+                    texts.append(
+                        self._template.render(
+                            messages, chat.tools, chat.kwargs, add_generation_prompt
+                        )
+                    )
+                except InvalidRequest:
+                    continue
+        return texts
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _common_start(texts: Sequence[str]) -> str:
+    """The longest text with which all begin: that of the first and the last in order."""
+    first, last = min(texts), max(texts)
+    return first[: _common_length(first, last)]
+
+
+def _common_length(first: Sequence[object], second: Sequence[object]) -> int:
+    """How many leading members are the same."""
+    shorter = min(len(first), len(second))
+    if first[:shorter] == second[:shorter]:
+        return shorter
+    return next(index for index in range(shorter) if first[index] != second[index])

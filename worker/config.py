@@ -1,0 +1,110 @@
+"""All that an operator may set on a worker: one frozen value, from one file and a few flags.
+
+The file is YAML, and so JSON. An error names the field, its value and the allowed range.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+PositiveInt = Annotated[int, Meta(ge=1)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+Size = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?\s*([KMGT]i?)?B?$")]
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_UNITS |= {f"{letter}i": 1024**power for power, letter in enumerate("KMGT", start=1)}
+
+
+class ConfigError(ValueError):
+    """A setting is wrong; the text says which, what it was and what it may be."""
+
+
+class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole worker.
+
+    name: stable identity, the ring's. listen: where gateways connect; port 0: any free one.
+    model: a model folder, a .gguf file, or the name of the default model. served_model_name: what
+    clients call it; None: the model's own name. kv_memory: budget for K/V pages ("1GiB").
+    max_model_len, max_step_tokens: None lets the model and the device decide. max_cached_tokens:
+    cap on what lies in the cache unused; None: the whole pool. threads: for our CPU kernels.
+    metrics_port: 0 serves none. poison_freed_pages: for tests, fills freed pages with NaN.
+    """
+
+    name: Name = "worker-0"
+    listen: str = "127.0.0.1:0"
+    model: str = "smollm2-135m-instruct"
+    served_model_name: str | None = None
+    member: Literal["auto", "lowered", "modules"] = "auto"
+    device: str = "cpu"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    attention: str = "auto"
+    prefix_cache: Literal["radix", "block", "off"] = "radix"
+    page_size: Annotated[int, Meta(ge=1, le=1024)] = 16
+    kv_memory: Size = "1GiB"
+    max_cached_tokens: PositiveInt | None = None
+    max_model_len: PositiveInt | None = None
+    max_step_tokens: PositiveInt | None = None
+    max_running_requests: PositiveInt = 64
+    max_waiting_requests: Annotated[int, Meta(ge=0)] = 1024
+    threads: Annotated[int, Meta(ge=1, le=1024)] = 1
+    heartbeat_s: Annotated[float, Meta(gt=0)] = 1.0
+    drain_s: Annotated[float, Meta(ge=0)] = 30.0
+    metrics_port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    poison_freed_pages: bool = False
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @property
+    def kv_memory_bytes(self) -> int:
+        """The K/V budget in bytes."""
+        return parse_size(self.kv_memory)
+
+
+def parse_size(text: str) -> int:
+    """Returns the bytes that "512MiB", "1.5GB" or "1000" name. Raises ConfigError."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?i?)B?", text)
+    if found is None or found[2] not in _UNITS:
+        raise ConfigError(f"size is {text!r}: a number with B, KiB, MiB, GiB, KB, MB or GB.")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def load(path: Path | None, flags: dict[str, Any]) -> WorkerConfig:
+    """Returns the file's settings with the flags put over them. Raises ConfigError."""
+    settings: dict[str, Any] = {}
+    if path is not None:
+        try:
+            settings = msgspec.yaml.decode(path.read_bytes()) or {}
+        except (OSError, msgspec.DecodeError) as error:
+            raise ConfigError(f"config file {path}: {error}") from error
+        if not isinstance(settings, dict):
+            raise ConfigError(f"config file {path} must hold settings by name.")
+    settings |= {name: value for name, value in flags.items() if value is not None}
+    try:
+        config = msgspec.convert(settings, WorkerConfig, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(_named(error, settings)) from error
+    _parse_address(config.listen)
+    if config.max_step_tokens is not None and config.max_step_tokens < config.max_running_requests:
+        raise ConfigError(
+            f"max_step_tokens is {config.max_step_tokens}: at least max_running_requests, "
+            f"which is {config.max_running_requests}."
+        )
+    return config
+
+
+def _parse_address(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"listen is {address!r}: HOST:PORT with a port from 0 to 65535.")
+
+
+def _named(error: msgspec.ValidationError, settings: dict[str, Any]) -> str:
+    text = str(error)
+    field = re.search(r"`\$\.([A-Za-z_]+)`", text)
+    if field is None:
+        return text
+    return f"{field[1]} is {settings.get(field[1])!r}: {text.split(' - at ', maxsplit=1)[0]}"

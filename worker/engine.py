@@ -1,0 +1,236 @@
+"""The loop: plan, run, apply. One thread of its own; a queue of commands in, reports out.
+
+    asyncio side                     engine thread
+    submit, abort  -- commands -->   take commands; plan; run; apply
+    on_report     <-- reports  --    tokens, failures, load, cache events of one step
+
+While a step is computed, the runner calls `checkpoint` between layers; aborts take effect there,
+so a hang-up frees its pages within a layer's time, and a step that nobody wants is given up.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from worker.cache.boundaries import BoundaryEvent
+from worker.scheduler import Counters, Progress, Scheduler
+from worker.sequence import SequenceSpec
+from worker.step import StepPlan, StepResult
+
+log = logging.getLogger("pando.worker.engine")
+
+
+class StepAbandoned(Exception):
+    """Raised through the runner when every sequence of the step under way has been aborted."""
+
+
+class StepRunner(Protocol):
+    """Computes a plan: the other side of the torch line."""
+
+    def run(self, plan: StepPlan, checkpoint: Callable[[], None]) -> StepResult:
+        """Returns a sample for every row that asks for one; calls checkpoint once per layer.
+
+        Whatever checkpoint raises passes through.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the worker has to do and what its pool holds, at one moment."""
+
+    running: int = 0
+    waiting: int = 0
+    uncomputed_tokens: int = 0
+    total_pages: int = 0
+    used_pages: int = 0
+    cached_pages: int = 0
+    evicted_pages: int = 0
+    counters: Counters = field(default_factory=Counters)
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What became of one step, or of commands between steps.
+
+    first_cached: prompt tokens found in the cache, for sequences admitted since the last report.
+    failed: sequences that ended because the step could not be computed. step_s: 0 without a step.
+    """
+
+    load: Load
+    progress: list[Progress] = field(default_factory=list)
+    first_cached: dict[int, int] = field(default_factory=dict)
+    failed: list[int] = field(default_factory=list)
+    events: list[BoundaryEvent] = field(default_factory=list)
+    step_s: float = 0.0
+    step_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Submit:
+    spec: SequenceSpec
+
+
+@dataclass(frozen=True, slots=True)
+class _Abort:
+    sequence_id: int
+
+
+class Engine:
+    """Runs a scheduler and a runner until `stop`. submit and abort may be called from any thread.
+
+    on_report is called in the engine's thread and must not block.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: StepRunner,
+        on_report: Callable[[StepReport], None],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._scheduler = scheduler
+        self._runner = runner
+        self._on_report = on_report
+        self._clock = clock
+        self._commands: deque[_Submit | _Abort] = deque()
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._awaiting_admission: set[int] = set()
+        self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
+        self.load = self._measure()
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the loop after the step under way, which is given up, and joins the thread."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._thread.join()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the loop runs."""
+        return self._thread.is_alive()
+
+    def submit(self, specs: list[SequenceSpec]) -> None:
+        """Queues sequences; each one lives until its Progress carries a finish, or it fails."""
+        self._command([_Submit(spec) for spec in specs])
+
+    def abort(self, sequence_ids: list[int]) -> None:
+        """Ends sequences without a word; ids that have ended are ignored."""
+        self._command([_Abort(one) for one in sequence_ids])
+
+    def snapshot(self) -> tuple[list[BoundaryEvent], int]:
+        """Returns the boundaries in the cache and the number of the last event."""
+        return self._scheduler.cache.tags.snapshot()
+
+    def step(self) -> bool:
+        """Takes the commands and computes one step; returns whether there was anything to do."""
+        commanded = self._take_commands()
+        plan = self._scheduler.plan()
+        if plan is None:
+            if commanded:
+                self._report(StepReport(self._measure(), events=self._take_events()))
+            return commanded
+        started = self._clock()
+        first_cached = self._newly_admitted(plan)
+        try:
+            result = self._runner.run(plan, self._checkpoint)
+        except StepAbandoned:
+            self._scheduler.fail()
+            self._report(StepReport(self._measure(), events=self._take_events()))
+            return True
+        except Exception:
+            log.exception("step failed", extra={"rows": len(plan.rows)})
+            failed = self._scheduler.fail()
+            self._report(StepReport(self._measure(), failed=failed, events=self._take_events()))
+            return True
+        progress = self._scheduler.apply(result)
+        self._report(
+            StepReport(
+                self._measure(),
+                progress,
+                first_cached,
+                events=self._take_events(),
+                step_s=self._clock() - started,
+                step_tokens=plan.num_tokens,
+            )
+        )
+        return True
+
+    def _loop(self) -> None:
+        while not self._stopping:
+            if self.step():
+                continue
+            with self._wake:
+                if not self._commands and not self._stopping:
+                    self._wake.wait()
+
+    def _command(self, commands: list[_Submit] | list[_Abort]) -> None:
+        with self._wake:
+            self._commands.extend(commands)
+            self._wake.notify()
+
+    def _take_commands(self) -> bool:
+        taken = False
+        while self._commands:
+            command = self._commands.popleft()
+            taken = True
+            if isinstance(command, _Submit):
+                self._awaiting_admission.add(command.spec.id)
+                self._scheduler.add(command.spec)
+            else:
+                self._abort(command.sequence_id)
+        return taken
+
+    def _checkpoint(self) -> None:
+        """Lets aborts take effect within the step; new sequences wait for the next plan."""
+        if self._stopping:
+            raise StepAbandoned
+        if not any(isinstance(command, _Abort) for command in list(self._commands)):
+            return
+        self._take_commands()
+        self.load = self._measure()
+        if self._scheduler.step_is_void:
+            raise StepAbandoned
+
+    def _abort(self, sequence_id: int) -> None:
+        self._awaiting_admission.discard(sequence_id)
+        self._scheduler.abort(sequence_id)
+
+    def _newly_admitted(self, plan: StepPlan) -> dict[int, int]:
+        first: dict[int, int] = {}
+        for row in plan.rows:
+            if row.sequence_id in self._awaiting_admission:
+                self._awaiting_admission.discard(row.sequence_id)
+                first[row.sequence_id] = self._scheduler.cached_tokens(row.sequence_id) or 0
+        return first
+
+    def _take_events(self) -> list[BoundaryEvent]:
+        return self._scheduler.cache.tags.take_events()
+
+    def _report(self, report: StepReport) -> None:
+        self.load = report.load
+        self._on_report(report)
+
+    def _measure(self) -> Load:
+        scheduler, pool = self._scheduler, self._scheduler.pool
+        return Load(
+            running=scheduler.num_running,
+            waiting=scheduler.num_waiting,
+            uncomputed_tokens=scheduler.uncomputed_tokens,
+            total_pages=pool.num_pages,
+            used_pages=pool.num_used,
+            cached_pages=pool.num_cached,
+            evicted_pages=pool.evicted_total,
+            counters=scheduler.counters,
+        )

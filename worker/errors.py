@@ -1,0 +1,107 @@
+"""What can go wrong in a worker, and the name under which a gateway hears of it.
+
+    WorkerError
+    ├── RequestFailed               ends one request with one failure
+    │   ├── InvalidRequest          the client's fault; names the field
+    │   │   └── ChatUnsupported     the model has no chat template
+    │   ├── ContextLengthExceeded   the prompt leaves no room for a token
+    │   ├── Overloaded              the queue is full; another worker may take it
+    │   ├── Draining                the worker is leaving; another worker may take it
+    │   ├── Cancelled               the gateway took it back
+    │   └── InternalError           a defect of ours; its message says nothing of the inside
+    └── ModelUnavailable            the model can't be found, converted or run: no start
+
+`FAILURE_CODES` is the one table from an error to its name in the contract (`FailureCode`);
+only the link turns the name into a number.
+"""
+
+from __future__ import annotations
+
+
+class WorkerError(Exception):
+    """Any error of ours."""
+
+
+class ModelUnavailable(WorkerError):
+    """The model cannot be found, converted or run. The message says what to do."""
+
+
+class RequestFailed(WorkerError):
+    """Ends one request. `message` is a sentence for the client, `param` the field at fault."""
+
+    def __init__(self, message: str, param: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class InvalidRequest(RequestFailed):
+    """The request itself is wrong; no worker would take it."""
+
+    def __init__(self, param: str, message: str) -> None:
+        super().__init__(message, param)
+
+
+class ChatUnsupported(InvalidRequest):
+    """The model has no chat template."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "messages",
+            "This model has no chat template, so chat is not supported; send a plain completion.",
+        )
+
+
+class ContextLengthExceeded(RequestFailed):
+    """The prompt is longer than the model's window allows."""
+
+    def __init__(self, num_tokens: int, max_model_len: int, param: str = "messages") -> None:
+        super().__init__(
+            f"The prompt has {num_tokens} tokens; prompt and output together may have "
+            f"at most {max_model_len}.",
+            param,
+        )
+
+
+class Overloaded(RequestFailed):
+    """The worker's queue is full."""
+
+    def __init__(self) -> None:
+        super().__init__("The worker's queue is full.")
+
+
+class Draining(RequestFailed):
+    """The worker is leaving and takes nothing new."""
+
+    def __init__(self) -> None:
+        super().__init__("The worker is shutting down.")
+
+
+class Cancelled(RequestFailed):
+    """The gateway took the request back."""
+
+    def __init__(self) -> None:
+        super().__init__("The request was cancelled.")
+
+
+class InternalError(RequestFailed):
+    """A defect of ours. What happened is logged, never sent."""
+
+    def __init__(self) -> None:
+        super().__init__("The worker failed on this request.")
+
+
+FAILURE_CODES: dict[type[RequestFailed], str] = {
+    InvalidRequest: "INVALID_REQUEST",
+    ChatUnsupported: "INVALID_REQUEST",
+    ContextLengthExceeded: "CONTEXT_LENGTH_EXCEEDED",
+    Overloaded: "OVERLOADED",
+    Draining: "DRAINING",
+    Cancelled: "CANCELLED",
+    InternalError: "INTERNAL",
+}
+
+
+def failure_code(error: RequestFailed) -> str:
+    """Returns the contract's name for the error; a kind without a row is INTERNAL."""
+    return FAILURE_CODES.get(type(error), "INTERNAL")

@@ -1,0 +1,94 @@
+"""Loads a model folder: config, then the member that fits, then its weights onto a page pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from kernels import Place, make_backend, make_ops
+from kernels.interface import KVShape
+from worker.model.checkpoint import Checkpoint
+from worker.model.errors import UnsupportedModel
+from worker.model.interface import ModelShape
+from worker.model.lowered import LoweredModel
+from worker.model.lowering import Target, lower, misfit
+from worker.model.modules import ModulesModel
+from worker.model.shape import read_config, shape_of
+
+MEMBERS = ("auto", "lowered", "modules")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How to load a model.
+
+    member: `auto` takes `lowered` where the shape fits, else `modules`. backend: a name that
+    kernels.make_backend knows. threads: for our own kernels; torch's are set by the process.
+    """
+
+    num_pages: int
+    page_size: int = 16
+    member: str = "auto"
+    backend: str = "auto"
+    dtype: torch.dtype = torch.float32
+    device: str = "cpu"
+    threads: int = 1
+
+
+def load(folder: Path, options: LoadOptions) -> LoweredModel | ModulesModel:
+    """Returns the folder's model with an empty page pool as its `.backend`.
+
+    Raises UnsupportedModel for a model that can't be served, ValueError for a bad option.
+    Never touches a network.
+    """
+    if options.member not in MEMBERS:
+        raise ValueError(f"model member {options.member!r} is none of {', '.join(MEMBERS)}")
+    config = read_config(folder)
+    checkpoint = Checkpoint(folder)
+    shape = shape_of(config)
+    reason = misfit(config, checkpoint.names)
+    if options.member == "lowered" and reason is not None:
+        raise UnsupportedModel(f"{folder} can't be lowered: {reason}.")
+    if options.member == "modules" or reason is not None:
+        return _load_modules(folder, config, shape, options)
+    return _load_lowered(config, checkpoint, shape, options)
+
+
+def _kv_shape(shape: ModelShape, options: LoadOptions) -> KVShape:
+    return KVShape(
+        num_layers=shape.num_layers,
+        num_pages=options.num_pages,
+        page_size=options.page_size,
+        num_kv_heads=shape.num_kv_heads,
+        head_dim=shape.head_dim,
+        dtype=options.dtype,
+    )
+
+
+def _load_lowered(
+    config: Any, checkpoint: Checkpoint, shape: ModelShape, options: LoadOptions
+) -> LoweredModel:
+    place = Place(options.device, options.threads)
+    backend = make_backend(options.backend, _kv_shape(shape, options), place)
+    ops = make_ops(place, options.dtype)
+    return lower(config, checkpoint, shape, Target(ops, backend, options.device))
+
+
+def _load_modules(
+    folder: Path, config: Any, shape: ModelShape, options: LoadOptions
+) -> ModulesModel:
+    place = Place(options.device, options.threads)
+    modules = AutoModelForCausalLM.from_pretrained(
+        folder,
+        config=config,
+        dtype=options.dtype,
+        attn_implementation="eager",
+        local_files_only=True,
+        use_safetensors=True,
+    ).to(options.device)
+    backend = make_backend(options.backend, _kv_shape(shape, options), place)
+    return ModulesModel(modules, shape, backend, place)

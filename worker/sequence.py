@@ -1,0 +1,118 @@
+"""One sequence in the engine: what was asked, and how far it has come.
+
+tokens   |<------- prompt ------->|<- output ->|
+         |<----- computed ----->|<- remaining ->|
+         K/V is in the pages      at least 1 while the sequence lives
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+
+from worker.cache.interface import TOKEN_BYTES, SequencePages
+from worker.request import FinishReason, Sampling, Stopping
+from worker.step import SampleRow
+
+
+def pack_tokens(ids: list[int]) -> bytes:
+    """Returns ids as packed little-endian int32."""
+    return array("i", ids).tobytes()
+
+
+def unpack_tokens(packed: bytes) -> list[int]:
+    """Returns the ids of packed int32."""
+    ids = array("i")
+    ids.frombytes(packed)
+    return ids.tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryPosition:
+    """A boundary that the gateway named, and how many prompt tokens lie before it."""
+
+    digest: bytes
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceSpec:
+    """One choice of one request, as the engine takes it. id is never reused in a process."""
+
+    id: int
+    namespace: bytes
+    prompt: bytes
+    sampling: Sampling
+    stopping: Stopping
+    choice: int = 0
+    top_logprobs: int | None = None
+    boundaries: tuple[BoundaryPosition, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A sequence's life in the engine. Written by the scheduler only.
+
+    held is set while it runs. cached_tokens: prompt tokens taken from the cache at its first
+    admission, None before it. planned: tokens that the step under way computes.
+    """
+
+    spec: SequenceSpec
+    tokens: bytearray = field(init=False)
+    held: SequencePages | None = None
+    computed: int = 0
+    planned: int = 0
+    cached_tokens: int | None = None
+    num_boundaries_stored: int = 0
+
+    def __post_init__(self) -> None:
+        self.tokens = bytearray(self.spec.prompt)
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and output so far."""
+        return len(self.tokens) // TOKEN_BYTES
+
+    @property
+    def prompt_len(self) -> int:
+        """Tokens of the prompt."""
+        return len(self.spec.prompt) // TOKEN_BYTES
+
+    @property
+    def output_len(self) -> int:
+        """Tokens generated so far."""
+        return self.num_tokens - self.prompt_len
+
+    @property
+    def remaining(self) -> int:
+        """Tokens whose K/V is not computed yet."""
+        return self.num_tokens - self.computed
+
+    @property
+    def in_prefill(self) -> bool:
+        """Whether prompt tokens will be left when the step under way is done."""
+        return self.computed + self.planned < self.prompt_len
+
+    def append(self, token: int) -> FinishReason | None:
+        """Adds a generated token; returns why the sequence ends with it, if it does."""
+        self.tokens += pack_tokens([token])
+        stopping = self.spec.stopping
+        if token in stopping.stop_token_ids and self.output_len > stopping.min_tokens:
+            return FinishReason.STOP
+        if self.output_len >= stopping.max_tokens:
+            return FinishReason.LENGTH
+        return None
+
+    def sample_row(self) -> SampleRow:
+        """Asks for the token behind the last one."""
+        spec = self.spec
+        early = self.output_len < spec.stopping.min_tokens
+        return SampleRow(
+            sampling=spec.sampling,
+            position=self.num_tokens,
+            choice=spec.choice,
+            history=bytes(self.tokens) if spec.sampling.needs_history else b"",
+            prompt_len=self.prompt_len,
+            banned=spec.stopping.stop_token_ids if early else frozenset(),
+            top_logprobs=spec.top_logprobs,
+        )

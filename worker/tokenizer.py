@@ -1,0 +1,142 @@
+"""Text to token ids and token ids to bytes, from a model folder's tokenizer.json. No torch.
+
+Steps 7 and 11 of a request's path: `chat` and the link encode with it, `detokenizer` and logprobs
+ask it for a token's bytes. Safe to use from several threads.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from worker.errors import ModelUnavailable
+from worker.model_configs import ModelConfigs
+from worker.token_bytes import byte_converter, parts
+
+
+class UnknownTokenId(ValueError):
+    """A token id that the model doesn't have."""
+
+    def __init__(self, token_id: int, vocab_size: int) -> None:
+        super().__init__(
+            f"Token id {token_id} is outside the model's vocabulary of {vocab_size} (0 to "
+            f"{vocab_size - 1})."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """Whether a special token swallows the white space on its left, on its right."""
+
+    left: bool
+    right: bool
+
+
+class Tokenizer:
+    """One model's vocabulary.
+
+    vocab_size: of tokenizer and model, whichever is larger (embeddings are often padded).
+    eos_ids: the ids that end a sequence, by generation config, tokenizer config or config.
+    special_ids: the ids that never show up as text; special_tokens: their ids by text.
+    strips: by special id, what white space around it belongs to it.
+    drops_space: decoding drops a space in front of the text (sentencepiece's dummy prefix).
+    """
+
+    def __init__(self, definition: dict[str, Any], configs: ModelConfigs) -> None:
+        self._plain = _encoder(definition)
+        self._literal = _encoder(definition)
+        self._literal.encode_special_tokens = True
+        self._inner = self._literal
+        if (spaceless := _without_first_space(definition)) is not None:
+            self._inner = _encoder(spaceless)
+            self._inner.encode_special_tokens = True
+        added = self._plain.get_added_tokens_decoder()
+        special = {number: token for number, token in added.items() if token.special}
+        self.special_ids = frozenset(special)
+        self.special_tokens = {token.content: number for number, token in special.items()}
+        self.strips = {
+            number: Strip(token.lstrip, token.rstrip) for number, token in special.items()
+        }
+        self.drops_space = _drops_space(definition)
+        self.vocab_size = max(configs.vocab_size, 1 + max(self._plain.get_vocab().values()))
+        self.eos_ids = frozenset(configs.eos_ids(self._plain.token_to_id))
+        self._convert = byte_converter(definition)
+        self._bytes = {number: token.content.encode() for number, token in added.items()}
+
+    @classmethod
+    def load(cls, folder: Path) -> Tokenizer:
+        """Returns the tokenizer of a model folder; raises ModelUnavailable if it isn't readable."""
+        try:
+            definition = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+            return cls(definition, ModelConfigs.read(folder))
+        except ModelUnavailable:
+            raise
+        except Exception as error:  # the tokenizers library raises bare Exception
+            raise ModelUnavailable(f"{folder}: the tokenizer can't be read: {error}") from error
+
+    def encode(self, text: str) -> list[int]:
+        """Returns ids with special tokens recognised and the tokenizer's own BOS rule applied."""
+        return list(self._plain.encode(text).ids)
+
+    def encode_literal(self, text: str) -> list[int]:
+        """Returns ids of `text` as plain text: text that spells a special token stays text.
+
+        No BOS is added.
+        """
+        return list(self._literal.encode(text, add_special_tokens=False).ids) if text else []
+
+    def encode_inner(self, text: str) -> list[int]:
+        """Returns ids of plain text that stands behind other text.
+
+        Differs from `encode_literal` in sentencepiece vocabularies that put a space before a
+        text's first word only.
+        """
+        return list(self._inner.encode(text, add_special_tokens=False).ids) if text else []
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Returns the token's own bytes, which need not be whole characters.
+
+        Empty for an id inside the model's vocabulary that no token has. Raises UnknownTokenId.
+        """
+        found = self._bytes.get(token_id)
+        if found is None:
+            if not 0 <= token_id < self.vocab_size:
+                raise UnknownTokenId(token_id, self.vocab_size)
+            found = self._bytes[token_id] = self._token_bytes(token_id)
+        return found
+
+    def _token_bytes(self, token_id: int) -> bytes:
+        token = self._plain.id_to_token(token_id)
+        return b"" if token is None else self._convert(token)
+
+
+def _encoder(definition: dict[str, Any]) -> tokenizers.Tokenizer:
+    encoder = tokenizers.Tokenizer.from_str(json.dumps(definition))
+    encoder.no_truncation()
+    encoder.no_padding()
+    return encoder
+
+
+def _drops_space(definition: dict[str, Any]) -> bool:
+    return any(
+        (part["type"] == "Metaspace" and part.get("prepend_scheme") != "never")
+        or (part["type"] == "Strip" and part.get("content") == " " and bool(part.get("start")))
+        for part in parts(definition.get("decoder") or {}, "decoders")
+    )
+
+
+def _without_first_space(definition: dict[str, Any]) -> dict[str, Any] | None:
+    """The definition for text behind other text, or None where that makes no difference."""
+    changed = json.loads(json.dumps(definition))
+    found = [
+        part
+        for part in parts(changed.get("pre_tokenizer") or {}, "pretokenizers")
+        if part.get("prepend_scheme") == "first"
+    ]
+    for part in found:
+        part["prepend_scheme"] = "never"
+    return changed if found else None
