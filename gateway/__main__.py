@@ -9,7 +9,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +72,7 @@ def build(config: GatewayConfig, log: EventLog) -> Gateway:
         make_id=lambda: secrets.token_hex(12),
         wall_clock=time.time,
     )
-    app = build_app(service, _background(router, links))
+    app = build_app(service, _background([router.follow_fleet, *(link.run for link in links)], log))
     return Gateway(app, fleet, router, telemetry)
 
 
@@ -90,13 +90,12 @@ def serving_config(app: Starlette, config: GatewayConfig) -> uvicorn.Config:
     )
 
 
-def _background(router: Router, links: list[WorkerLink]) -> Lifespan:
+def _background(works: list[Callable[[], Awaitable[None]]], log: EventLog) -> Lifespan:
     """What works beside the requests, for as long as the application lives."""
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(link.run()) for link in links]
-        tasks.append(asyncio.create_task(router.follow_fleet()))
+        tasks = [asyncio.create_task(_for_ever(work, log)) for work in works]
         try:
             yield
         finally:
@@ -105,6 +104,16 @@ def _background(router: Router, links: list[WorkerLink]) -> Lifespan:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     return lifespan
+
+
+async def _for_ever(work: Callable[[], Awaitable[None]], log: EventLog) -> None:
+    """A background work that fails is told of and begun again."""
+    while True:
+        try:
+            await work()
+        except Exception:
+            log.exception("background_failed", work=getattr(work, "__qualname__", ""))
+        await asyncio.sleep(1.0)
 
 
 def _listen(config: GatewayConfig) -> socket.socket:

@@ -194,6 +194,7 @@ class WorkerLink:
         self._label = target.name or target.address
         self._log = context.log.bind(worker=self._label, address=target.address)
         self._incarnation = ""
+        self._last_reason = ""
 
     async def run(self) -> None:
         """Connect, converse, and again after a pause that grows while it does not hold."""
@@ -216,12 +217,18 @@ class WorkerLink:
                 call: Call = worker_pb2_grpc.WorkerStub(channel).Link()  # type: ignore[no-untyped-call]
                 await self._serve(call, await self._greet(call))
         except LinkBroken as broken:
-            self._log.warning("link_broken", reason=broken.reason, detail=str(broken))
+            self._tell(broken)
             return broken.reason
         except Exception:
             self._log.exception("link_failed")
             return "internal"
         raise AssertionError("a session ends by an exception")
+
+    def _tell(self, broken: LinkBroken) -> None:
+        """A worker that stays away is told of once, not with every attempt."""
+        write = self._log.debug if broken.reason == self._last_reason else self._log.warning
+        self._last_reason = broken.reason
+        write("link_broken", reason=broken.reason, detail=str(broken))
 
     async def _greet(self, call: Call) -> WorkerInfo:
         """Exchange hellos. Raises LinkBroken."""
@@ -250,6 +257,7 @@ class WorkerLink:
             raise LinkBroken("name", f"{info.name!r} is linked already") from error
         up = context.telemetry.worker_up.labels(info.name)
         up.set(1)
+        self._last_reason = ""
         if info.incarnation != self._incarnation:
             self._incarnation = info.incarnation
             context.telemetry.incarnations.labels(info.name).inc()

@@ -43,7 +43,7 @@ class Ring:
 
     def __init__(self, names: Collection[str], vnodes: int = 160):
         self.names = frozenset(names)
-        self._ring = HashRing(sorted(self.names), vnodes=vnodes, hash_fn=xxh3_64_intdigest)
+        self._ring = HashRing(sorted(self.names), vnodes=vnodes, hash_fn=_point)
 
     def preference(self, key: bytes) -> Iterator[str]:
         """Every name once, the key's own worker first."""
@@ -51,6 +51,11 @@ class Ring:
             return
         for node in self._ring.range(key):
             yield node["nodename"]
+
+
+def _point(value: str | bytes) -> int:
+    """Where a worker's virtual node (text) or a key (bytes) stands on the ring."""
+    return xxh3_64_intdigest(value.encode() if isinstance(value, str) else value)
 
 
 def choose(

@@ -1,7 +1,8 @@
 """Decides what each step computes: who runs, how many tokens, on which pages.
 
-    plan()   running sequences in order of arrival (decodes first out of the token budget, then
-             chunks of prefill), then as many waiting ones as budget, pages and max_running allow
+    plan()   running sequences in order of arrival (one token each where they decode, the rest of
+             the budget where the last one prefills), then as many waiting ones as budget, pages
+             and max_running allow
     apply()  what the runner sampled becomes tokens; finished sequences give their pages back
     fail()   the step was not computed: its sequences end, what it committed is forgotten
 
@@ -16,13 +17,10 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass, field, replace
 
-from worker.cache.interface import TOKEN_BYTES, PrefixCache
+from worker.cache.interface import TOKEN_BYTES, Match, PrefixCache
 from worker.request import FinishReason, TokenLogprobs
 from worker.sequence import Sequence, SequenceSpec
 from worker.step import PlanRow, StepPlan, StepResult
-
-# Waiting sequences that one plan looks at beyond those it admits.
-MAX_PASSED_OVER = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,75 +176,44 @@ class Scheduler:
         return step
 
     def _plan_running(self, step: _Step) -> None:
-        decodes = sum(sequence.remaining == 1 for sequence in self._running)
+        """Every running sequence is older than every waiting one, so all but the last decode."""
         index = 0
-        while index < len(self._running):
+        while index < len(self._running) and step.budget > 0:
             sequence = self._running[index]
             index += 1
-            if sequence.remaining == 1:
-                decodes -= 1
-                count = 1
-            else:
-                count = min(sequence.remaining, step.budget - decodes)
-            if count > 0 and self._grow(sequence, sequence.computed + count):
+            count = min(sequence.remaining, step.budget)
+            if self._grow(sequence, sequence.computed + count):
                 self._add_row(step, sequence, count)
 
     def _plan_waiting(self, step: _Step) -> None:
-        index = 0
-        while (
-            step.budget > 0
-            and index < min(len(self._waiting), MAX_PASSED_OVER)
-            and len(self._running) < self.limits.max_running
-        ):
-            sequence = self._waiting[index]
-            prompt = bytes(sequence.tokens[:-TOKEN_BYTES])
-            match = self.cache.match(sequence.spec.namespace, prompt)
-            if self._is_being_computed(sequence, prompt, len(match.pages)):
-                index += 1
-                continue
-            if not self._admit(step, sequence, match.pages, match.tail_page, match.tail_len):
+        while step.budget > 0 and self._waiting and len(self._running) < self.limits.max_running:
+            sequence = self._waiting[0]
+            match = self.cache.match(sequence.spec.namespace, bytes(sequence.tokens[:-TOKEN_BYTES]))
+            if not self._admit(step, sequence, match):
                 return
-            self._waiting.pop(index)
-            insort(self._running, sequence, key=_arrival)
+            self._running.append(self._waiting.pop(0))
             self._add_row(step, sequence, min(sequence.remaining, step.budget))
 
-    def _is_being_computed(self, sequence: Sequence, prompt: bytes, num_matched: int) -> bool:
-        """Whether a running prefill will fill the next page of this prompt: then waiting pays."""
-        if not self.cache.shares:
-            return False
-        length = (num_matched + 1) * self.pool.page_size * TOKEN_BYTES
-        if length > len(prompt):
-            return False
-        return any(
-            other.in_prefill
-            and other.spec.namespace == sequence.spec.namespace
-            and other.spec.prompt.startswith(prompt[:length])
-            for other in self._running
-        )
-
-    def _admit(
-        self, step: _Step, sequence: Sequence, pages: list[int], tail: int | None, tail_len: int
-    ) -> bool:
+    def _admit(self, step: _Step, sequence: Sequence, match: Match) -> bool:
         """Takes the pages of all known tokens, or nothing; spares a page for each running one."""
-        held = self.cache.hold(sequence.spec.namespace, pages)
-        if tail is not None:
-            self.pool.share([tail])
-        wanted = self._pages_for(sequence.num_tokens) - len(pages)
-        room = self.pool.num_available - len(self._running)
-        if room < wanted and (self._running or self.pool.num_available < wanted):
-            if tail is not None:
-                self.pool.release([tail])
+        held = self.cache.hold(sequence.spec.namespace, match.pages)
+        tail = [] if match.tail_page is None else [match.tail_page]
+        self.pool.share(tail)
+        wanted = self._pages_for(sequence.num_tokens) - len(match.pages)
+        fresh = None
+        if wanted + len(self._running) <= self.pool.num_available:
+            fresh = self.pool.allocate(wanted)
+        if fresh is None:
+            self.pool.release(tail)
             held.release(self.pool)
-            if tail is None or self._running:
+            if not tail or self._running:
                 return False
-            return self._admit(step, sequence, pages, None, 0)
-        fresh = self.pool.allocate(wanted)
-        assert fresh is not None
-        if tail is not None:
-            step.copies.append((tail, fresh[0]))
+            # Alone and still too large: the page to copy from is the one that is missing.
+            return self._admit(step, sequence, Match(match.pages))
+        step.copies += [(page, fresh[0]) for page in tail]
         held.pages += fresh
         sequence.held = held
-        sequence.computed = len(pages) * self.pool.page_size + tail_len
+        sequence.computed = len(match.pages) * self.pool.page_size + match.tail_len
         if sequence.cached_tokens is None:
             sequence.cached_tokens = sequence.computed
             self._count(prompt_tokens=sequence.prompt_len, cached_tokens=sequence.computed)

@@ -88,11 +88,6 @@ class Sequence:
         """Tokens whose K/V is not computed yet."""
         return self.num_tokens - self.computed
 
-    @property
-    def in_prefill(self) -> bool:
-        """Whether prompt tokens will be left when the step under way is done."""
-        return self.computed + self.planned < self.prompt_len
-
     def append(self, token: int) -> FinishReason | None:
         """Adds a generated token; returns why the sequence ends with it, if it does."""
         self.tokens += pack_tokens([token])

@@ -19,6 +19,7 @@
 #define VECTORS ((HEAD_DIM + LANES - 1) / LANES)
 #define WIDTH (VECTORS * LANES)
 #define JOB_ROWS 32
+#define AHEAD 3 /* tiles to fetch ahead */
 #ifdef __AVX512F__
 #define SCORE_ROWS 8
 #define VALUE_ROWS 4
@@ -49,8 +50,9 @@ struct row {
     int lo, hi, context; /* sees [lo, hi); its sequence holds [0, context) */
 };
 
+/* next: the block that the same row needs AHEAD tiles later, fetched while this is computed. */
 struct tile {
-    const float *keys, *values;
+    const float *keys, *values, *next_keys, *next_values;
 };
 
 /* The state of the online softmax and what one job works on. */
@@ -80,7 +82,7 @@ INLINE size_t value_block(const struct request *a, size_t block, int head) {
 /* Collects a tile whose slots do not lie side by side (page size no multiple of 16). */
 static struct tile gather(const struct request *a, struct job *j, const struct row *row, int index,
                           int head) {
-    struct tile local = {&j->local_keys[0][0], &j->local_values[0][0]};
+    struct tile local = {&j->local_keys[0][0], &j->local_values[0][0], NULL, NULL};
     if (j->local_table == row->table && j->local_index == index) return local;
     j->local_table = row->table;
     j->local_index = index;
@@ -97,25 +99,33 @@ static struct tile gather(const struct request *a, struct job *j, const struct r
     return local;
 }
 
+/* Block of a row's tile `index`; only where the page size is a multiple of 16. */
+INLINE size_t block_of(const struct request *a, const struct row *row, int index) {
+    int position = index * LANES;
+    return (size_t)row->table[position / a->page_size] * (a->page_size / LANES) +
+           position % a->page_size / LANES;
+}
+
 INLINE struct tile locate(const struct request *a, struct job *j, const struct row *row, int index,
                           int head) {
     if (a->page_size % LANES) return gather(a, j, row, index, head);
-    int position = index * LANES;
-    size_t block = (size_t)row->table[position / a->page_size] * (a->page_size / LANES) +
-                   position % a->page_size / LANES;
-    return (struct tile){a->keys + key_block(a, block, head),
-                         a->values + value_block(a, block, head)};
+    size_t block = block_of(a, row, index);
+    size_t next = (index + AHEAD) * LANES < row->hi ? block_of(a, row, index + AHEAD) : block;
+    return (struct tile){
+        a->keys + key_block(a, block, head), a->values + value_block(a, block, head),
+        a->keys + key_block(a, next, head), a->values + value_block(a, next, head)};
 }
 
-/* weight[r][lane] = query[r] . key[lane] */
-INLINE void scores(const int rows, const float *keys, float (*query)[HEAD_DIM],
-                   float (*weight)[LANES]) {
+/* weight[r][lane] = query[r] . key[lane]; next may be NULL. */
+INLINE void scores(const int rows, const float *keys, const float *next,
+                   float (*query)[HEAD_DIM], float (*weight)[LANES]) {
     v16 dot[SCORE_ROWS];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) dot[r] = splat(0.0f);
 #pragma GCC unroll 4
     for (int d = 0; d < HEAD_DIM; d++) {
         v16 key = load(keys + d * LANES);
+        if (next) FETCH(next + d * LANES);
 #pragma GCC unroll 8
         for (int r = 0; r < rows; r++) dot[r] += query[r][d] * key;
     }
@@ -124,17 +134,21 @@ INLINE void scores(const int rows, const float *keys, float (*query)[HEAD_DIM],
 }
 
 /* acc[r][from..from+16n) += sum over lanes [lo, hi) in order of weight[r][t] * value[t]. */
-INLINE void add_values(const int rows, const int n, const float *values, int lo, int hi,
-                       float (*weight)[LANES], float (*acc)[WIDTH], int from) {
+INLINE void add_values(const int rows, const int n, const float *values, const float *next,
+                       int lo, int hi, float (*weight)[LANES], float (*acc)[WIDTH]) {
     v16 sum[VALUE_ROWS][4];
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
-        for (int i = 0; i < n; i++) sum[r][i] = load(acc[r] + from + i * LANES);
+        for (int i = 0; i < n; i++) sum[r][i] = load(acc[r] + i * LANES);
     for (int t = lo; t < hi; t++) {
         v16 value[4];
 #pragma GCC unroll 4
-        for (int i = 0; i < n; i++) value[i] = load(values + t * WIDTH + from + i * LANES);
+        for (int i = 0; i < n; i++) {
+            value[i] = load(values + t * WIDTH + i * LANES);
+            KEEP(value[i]);
+            if (next) FETCH(next + t * WIDTH + i * LANES);
+        }
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
@@ -143,15 +157,20 @@ INLINE void add_values(const int rows, const int n, const float *values, int lo,
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
-        for (int i = 0; i < n; i++) store(acc[r] + from + i * LANES, sum[r][i]);
+        for (int i = 0; i < n; i++) store(acc[r] + i * LANES, sum[r][i]);
 }
 
-INLINE void add_wide(const int rows, const float *values, int lo, int hi, float (*weight)[LANES],
-                     float (*acc)[WIDTH]) {
-    for (int i = 0; i + 4 <= VECTORS; i += 4)
-        add_values(rows, 4, values, lo, hi, weight, acc, i * LANES);
-    if (VECTORS % 4)
-        add_values(rows, VECTORS % 4, values, lo, hi, weight, acc, VECTORS / 4 * 4 * LANES);
+INLINE void add_wide(const int rows, const struct tile *tile, int ahead, int lo, int hi,
+                     float (*weight)[LANES], float (*acc)[WIDTH]) {
+    const float *next = ahead ? tile->next_values : NULL;
+    for (int i = 0; i < VECTORS; i += 4) {
+        float(*part)[WIDTH] = (float(*)[WIDTH])(acc[0] + i * LANES);
+        const float *values = tile->values + i * LANES, *to = next ? next + i * LANES : NULL;
+        if (i + 4 <= VECTORS)
+            add_values(rows, 4, values, to, lo, hi, weight, part);
+        else
+            add_values(rows, VECTORS % 4, values, to, lo, hi, weight, part);
+    }
 }
 
 /* One online-softmax step: scores in weight[r] become weights; lanes off the mask count nothing. */
@@ -174,64 +193,59 @@ INLINE void soften(const struct request *a, struct job *j, int r, m16 mask) {
     j->sum[r] += weight;
 }
 
+#define SCORES(rows)                                                                   \
+    scores(rows, tile->keys, i ? NULL : tile->next_keys, j->query + from + i,             \
+           j->weight + from + i);                                                         \
+    i += rows;
+#define VALUES(rows)                                                                   \
+    add_wide(rows, tile, i == 0, 0, LANES, j->weight + from + i, j->acc + from + i);      \
+    i += rows;
+
 /* Rows [from, from + n) all see the whole tile. */
-static void whole_tile(const struct request *a, struct job *j, int from, int n, struct tile tile) {
+static void whole_tile(const struct request *a, struct job *j, int from, int n,
+                       const struct tile *tile) {
     const m16 all = (m16){} == (m16){};
     for (int i = 0; i < n;) {
-        float(*q)[HEAD_DIM] = j->query + from + i;
-        float(*w)[LANES] = j->weight + from + i;
         if (n - i >= SCORE_ROWS) {
-            scores(SCORE_ROWS, tile.keys, q, w);
-            i += SCORE_ROWS;
+            SCORES(SCORE_ROWS)
 #ifdef __AVX512F__
         } else if (n - i >= 6) {
-            scores(6, tile.keys, q, w);
-            i += 6;
+            SCORES(6)
         } else if (n - i >= 4) {
-            scores(4, tile.keys, q, w);
-            i += 4;
+            SCORES(4)
         } else if (n - i == 3) {
-            scores(3, tile.keys, q, w);
-            i += 3;
+            SCORES(3)
 #endif
         } else if (n - i == 2) {
-            scores(2, tile.keys, q, w);
-            i += 2;
+            SCORES(2)
         } else {
-            scores(1, tile.keys, q, w);
-            i += 1;
+            SCORES(1)
         }
     }
     for (int i = 0; i < n; i++) soften(a, j, from + i, all);
     for (int i = 0; i < n;) {
-        float(*w)[LANES] = j->weight + from + i;
-        float(*acc)[WIDTH] = j->acc + from + i;
 #ifdef __AVX512F__
         if (n - i >= 4) {
-            add_wide(4, tile.values, 0, LANES, w, acc);
-            i += 4;
+            VALUES(4)
         } else if (n - i == 3) {
-            add_wide(3, tile.values, 0, LANES, w, acc);
-            i += 3;
+            VALUES(3)
         } else if (n - i == 2) {
-            add_wide(2, tile.values, 0, LANES, w, acc);
-            i += 2;
+            VALUES(2)
         } else
 #endif
         {
-            add_wide(1, tile.values, 0, LANES, w, acc);
-            i += 1;
+            VALUES(1)
         }
     }
 }
 
 /* One row sees lanes [lo, hi) of the tile; the others are never multiplied. */
 static void part_tile(const struct request *a, struct job *j, int r, int lo, int hi,
-                      struct tile tile) {
+                      const struct tile *tile) {
     const m16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    scores(1, tile.keys, j->query + r, j->weight + r);
+    scores(1, tile->keys, tile->next_keys, j->query + r, j->weight + r);
     soften(a, j, r, (lane >= lo) & (lane < hi));
-    add_wide(1, tile.values, lo, hi, j->weight + r, j->acc + r);
+    add_wide(1, tile, 1, lo, hi, j->weight + r, j->acc + r);
 }
 
 /* Loads flat rows [first, end) of one kv head; row x is query head x % group of token x / group. */
@@ -266,7 +280,7 @@ static void run_tile(const struct request *a, struct job *j, int n, int index, i
         if (row->lo > start || row->hi < end) {
             int lo = row->lo > start ? row->lo - start : 0;
             int hi = row->hi < end ? row->hi - start : LANES;
-            part_tile(a, j, r, lo, hi, tile);
+            part_tile(a, j, r, lo, hi, &tile);
             r++;
             continue;
         }
@@ -275,9 +289,9 @@ static void run_tile(const struct request *a, struct job *j, int n, int index, i
             const struct row *next = row + m;
             if (next->lo > start || next->hi < end) break;
             if (next->table == row->table) continue;
-            if (a->page_size % LANES || locate(a, j, next, index, head).keys != tile.keys) break;
+            if (a->page_size % LANES || block_of(a, next, index) != block_of(a, row, index)) break;
         }
-        whole_tile(a, j, r, m, tile);
+        whole_tile(a, j, r, m, &tile);
         r += m;
     }
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from kernels.cpu.build import load_library
+from kernels.cpu.memory import large_buffer
 from kernels.interface import AttentionBatch, AttentionParams, KVShape
 from kernels.rows import flat_positions
 
@@ -68,8 +69,8 @@ class CpuAttention:
         self._write.restype = None
         blocks = -(-shape.num_pages * shape.page_size // LANES)
         layers, heads, width = shape.num_layers, shape.num_kv_heads, self._library.value_width()
-        self._keys = torch.zeros(layers, blocks, heads, shape.head_dim, LANES)
-        self._values = torch.zeros(layers, blocks, heads, LANES, width)
+        self._keys = large_buffer(layers, blocks, heads, shape.head_dim, LANES)
+        self._values = large_buffer(layers, blocks, heads, LANES, width)
         self._key_at = [layer.data_ptr() for layer in self._keys]
         self._value_at = [layer.data_ptr() for layer in self._values]
         self._plan: _Plan | None = None

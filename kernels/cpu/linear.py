@@ -8,6 +8,7 @@ import functools
 import torch
 
 from kernels.cpu.build import load_library
+from kernels.cpu.memory import large_buffer
 
 
 @functools.cache
@@ -34,7 +35,7 @@ class CpuLinear:
         self.threads = threads
         panel = library.panel_width()
         panels = -(-self.out_features // panel)
-        self._packed = torch.empty(panels, self.in_features, panel)
+        self._packed = large_buffer(panels, self.in_features, panel)
         for first in range(0, self.out_features, panel * 64):
             part = weight[first : first + panel * 64].float().contiguous()
             library.pack_weight(

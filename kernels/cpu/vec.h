@@ -29,6 +29,16 @@ INLINE v16 pick(m16 mask, v16 yes, v16 no) {
 
 INLINE v16 larger(v16 a, v16 b) { return pick(a > b, a, b); }
 
+/* Fetches a line into the second cache level: more of them are in flight than into the first. */
+#define FETCH(p) __builtin_prefetch(p, 0, 2)
+
+/* Keeps a loaded vector in its register, where the compiler would load it again at each use. */
+#ifdef __AVX512F__
+#define KEEP(v) __asm__("" : "+v"(v))
+#else
+#define KEEP(v) (void)(v)
+#endif
+
 #define ROTATE(v, n)                                                                           \
     __builtin_shufflevector(v, v, (0 + n) % 16, (1 + n) % 16, (2 + n) % 16, (3 + n) % 16,      \
                             (4 + n) % 16, (5 + n) % 16, (6 + n) % 16, (7 + n) % 16,            \

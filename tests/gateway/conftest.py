@@ -97,7 +97,7 @@ async def serve() -> AsyncIterator[Serve]:
 
         async def start(*workers: FakeWorker, **settings: object) -> Live:
             targets = tuple(WorkerConfig(address=worker.address) for worker in workers)
-            settings = {"workers": targets, "link": FAST_LINK, **settings}
+            settings = {"workers": targets, "link": FAST_LINK, "shutdown_s": 1.0, **settings}
             config = GatewayConfig(port=0, **settings)
             return await stack.enter_async_context(_live(config))
 
@@ -122,7 +122,6 @@ async def _live(config: GatewayConfig) -> AsyncIterator[Live]:
             yield live
         finally:
             server.should_exit = True
-            server.force_exit = True
             await task
 
 

@@ -33,7 +33,6 @@ class BlockHashCache:
     """
 
     name = "block"
-    shares = True
 
     def __init__(self, pool: PagePool, digest: Digest = xxhash.xxh3_128_digest) -> None:
         self.pool = pool

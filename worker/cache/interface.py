@@ -73,13 +73,9 @@ class SequencePages:
 
 
 class PrefixCache(Protocol):
-    """An index from token prefixes to pages. Members: `radix`, `block_hash`, `off`.
-
-    shares: whether anything is ever matched.
-    """
+    """An index from token prefixes to pages. Members: `radix`, `block_hash`, `off`."""
 
     name: str
-    shares: bool
     pool: PagePool
     tags: BoundaryTags
 

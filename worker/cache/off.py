@@ -11,7 +11,6 @@ class NoCache:
     """Matches nothing and keeps nothing."""
 
     name = "off"
-    shares = False
 
     def __init__(self, pool: PagePool) -> None:
         self.pool = pool

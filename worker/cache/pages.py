@@ -139,9 +139,9 @@ class PagePool:
         for page in range(self.num_pages):
             refs, cached = self._refs[page], page in self._evictable
             if page in free:
-                assert refs == 0 and not cached and not self._indexed[page], f"free page {page}"
+                assert (refs, cached, self._indexed[page]) == (0, False, 0), f"free page {page}"
             elif refs == 0:
-                assert cached and self._indexed[page], f"unreferenced page {page} is lost"
+                assert (cached, self._indexed[page]) == (True, 1), f"page {page} is lost"
             else:
                 assert not cached, f"used page {page} is evictable"
         assert self.num_free + self.num_cached + self.num_used == self.num_pages

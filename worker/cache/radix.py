@@ -31,7 +31,6 @@ class RadixCache:
     """Longest match in memcmp time; O(log siblings) to store, O(1) to evict a page."""
 
     name = "radix"
-    shares = True
 
     def __init__(self, pool: PagePool) -> None:
         self.pool = pool

@@ -40,13 +40,19 @@ def resolve(model: str, cache_folder: Path) -> Path:
     model: a Hugging Face folder, a .gguf file, or the default model's name.
     A GGUF is converted into `cache_folder` the first time. Raises ModelUnavailable.
     """
+    path = locate(model)
+    return path if path.is_dir() else converted(path, cache_folder)
+
+
+def locate(model: str) -> Path:
+    """Returns the complete folder or the GGUF file that `model` means. Raises ModelUnavailable."""
     if model == DEFAULT_MODEL:
-        return converted(packaged_gguf(), cache_folder)
+        return packaged_gguf()
     path = Path(model).expanduser()
     if path.is_dir():
         return checked_folder(path)
     if path.is_file() and path.suffix == ".gguf":
-        return converted(path.resolve(), cache_folder)
+        return path.resolve()
     raise ModelUnavailable(
         f"Model {model!r} is neither a folder, nor a .gguf file, nor {DEFAULT_MODEL!r}. "
         "Models are never downloaded: give a local path."

@@ -1,0 +1,144 @@
+"""Child processes that never outlive the command that started them.
+
+Each is the leader of its own process group, so that a terminal's Ctrl-C reaches only the command,
+which ends them in order. When the command itself is killed, the kernel kills them (Linux: parent
+death signal); the processes need not cooperate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+PR_SET_PDEATHSIG = 1
+POLL_S = 0.05
+TAIL_BYTES = 8192
+
+
+@dataclass(slots=True)
+class Child:
+    """A started process. Both of its outputs go to the log file."""
+
+    name: str
+    log: Path
+    process: subprocess.Popen[bytes]
+    _read_to: int = 0
+
+    def fresh_lines(self) -> list[str]:
+        """Returns the whole lines that were logged since the last call."""
+        with self.log.open("rb") as file:
+            file.seek(self._read_to)
+            data = file.read()
+        end = data.rfind(b"\n") + 1
+        self._read_to += end
+        return data[:end].decode("utf-8", "replace").splitlines()
+
+    def last_lines(self, count: int = 20) -> str:
+        """Returns the end of the log."""
+        with self.log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+        return "\n".join(lines[-count:])
+
+
+class Children:
+    """A context in which processes run; leaving it ends them all.
+
+    folder: where logs go. grace_s: how long they have between SIGTERM and SIGKILL.
+    """
+
+    def __init__(self, folder: Path, cwd: Path, grace_s: float = 10.0) -> None:
+        self._folder = folder
+        self._cwd = cwd
+        self._grace_s = grace_s
+        self._running: list[Child] = []
+
+    def __enter__(self) -> Children:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> Child:
+        """Returns the started process."""
+        log = self._folder / f"{name}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                cwd=self._cwd,
+                env={**os.environ, **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+                preexec_fn=_dying_with(os.getpid()),  # noqa: PLW1509 - no thread runs yet
+            )
+        child = Child(name, log, process)
+        self._running.append(child)
+        return child
+
+    @property
+    def running(self) -> tuple[Child, ...]:
+        """What was started and not forgotten."""
+        return tuple(self._running)
+
+    def dead(self) -> Child | None:
+        """Returns a child that has ended by itself, or None."""
+        return next((one for one in self._running if one.process.poll() is not None), None)
+
+    def forget(self, child: Child) -> None:
+        """Takes a child that has ended out of the watch."""
+        _signal_group(child, signal.SIGKILL)
+        self._running.remove(child)
+
+    def stop(self) -> None:
+        """Ends all: SIGTERM, and SIGKILL for those and their offspring that outstay the grace."""
+        for child in self._running:
+            _signal_group(child, signal.SIGTERM)
+        deadline = time.monotonic() + self._grace_s
+        while time.monotonic() < deadline:
+            if all(child.process.poll() is not None for child in self._running):
+                break
+            time.sleep(POLL_S)
+        for child in self._running:
+            _signal_group(child, signal.SIGKILL)
+            child.process.wait()
+        self._running.clear()
+
+
+def _signal_group(child: Child, number: signal.Signals) -> None:
+    """Reaches the child and what it started, also when the child itself is gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.process.pid, number)
+
+
+def _dying_with(parent: int) -> Callable[[], None] | None:
+    """Returns what a new process does so that it's killed as soon as `parent` is gone."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def prepare() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the kernel was told
+            os._exit(1)
+
+    return prepare

@@ -1,0 +1,32 @@
+"""What can go wrong in the `pando` command, and what a user reads then.
+
+PandoError              a sentence; the command ends with status 1
+├── StartFailed         part of the fleet didn't come up
+├── ChildDied           part of the fleet ended by itself
+└── BadSize             text that names no amount of memory
+"""
+
+from __future__ import annotations
+
+
+class PandoError(Exception):
+    """A sentence for the user."""
+
+
+class StartFailed(PandoError):
+    """Part of the fleet didn't come up."""
+
+
+class BadSize(PandoError):
+    """Text that names no amount of memory."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"{text!r} is no size: write a number with KiB, MiB, GiB or bytes alone.")
+
+
+class ChildDied(PandoError):
+    """A process of the fleet ended by itself; the end of its log follows the sentence."""
+
+    def __init__(self, name: str, status: int, last_lines: str) -> None:
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        super().__init__(f"{name} {how}. The end of its log:\n{last_lines or '(it is empty)'}")

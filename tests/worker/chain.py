@@ -1,0 +1,85 @@
+"""A model without tensors: a slot holds a digest of the whole prefix behind it, and the next token
+follows from the last digest. Whoever reads a wrong page gets another answer, and is told at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from worker.sequence import unpack_tokens
+from worker.step import PlanRow, Sampled, StepPlan, StepResult
+
+VOCAB = 1000
+POISON = (b"poison", -1)
+
+
+def link(previous: bytes, token: int) -> bytes:
+    return hashlib.blake2b(previous + token.to_bytes(4, "little"), digest_size=8).digest()
+
+
+def next_token(digest: bytes) -> int:
+    return int.from_bytes(digest, "little") % VOCAB
+
+
+def expected(prompt: list[int], count: int) -> list[int]:
+    """What the chain model generates for a prompt, computed without pages."""
+    digest = b""
+    for token in prompt:
+        digest = link(digest, token)
+    output = []
+    for _ in range(count):
+        output.append(next_token(digest))
+        digest = link(digest, output[-1])
+    return output
+
+
+class ChainRunner:
+    """Runs plans on the chain model. Set `fail_next` to raise in the middle of the next step."""
+
+    def __init__(self, num_pages: int, page_size: int) -> None:
+        self.page_size = page_size
+        self.memory: list[tuple[bytes, int]] = [POISON] * (num_pages * page_size)
+        self.fail_next = False
+        self.on_layer: Callable[[], None] = lambda: None
+        self.steps: list[StepPlan] = []
+
+    @property
+    def computed_tokens(self) -> int:
+        return sum(plan.num_tokens for plan in self.steps)
+
+    def run(self, plan: StepPlan, checkpoint: Callable[[], None]) -> StepResult:
+        self.steps.append(plan)
+        size = self.page_size
+        for page in plan.poison:
+            self.memory[page * size : (page + 1) * size] = [POISON] * size
+        for source, target in plan.copies:
+            copied = self.memory[source * size : (source + 1) * size]
+            self.memory[target * size : (target + 1) * size] = copied
+        if self.fail_next:
+            self.fail_next = False
+            raise RuntimeError("planted failure")
+        self.on_layer()
+        checkpoint()
+        for row in plan.rows:
+            self._write(row)
+        sampled = [self._sample(row) for row in plan.rows if row.sample is not None]
+        return StepResult(sampled)
+
+    def _slot(self, row: PlanRow, position: int) -> int:
+        return row.table[position // self.page_size] * self.page_size + position % self.page_size
+
+    def _write(self, row: PlanRow) -> None:
+        digest = self.memory[self._slot(row, row.start - 1)][0] if row.start else b""
+        for position, token in enumerate(unpack_tokens(row.tokens), start=row.start):
+            digest = link(digest, token)
+            self.memory[self._slot(row, position)] = (digest, token)
+
+    def _sample(self, row: PlanRow) -> Sampled:
+        length = row.start + len(row.tokens) // 4
+        digest = b""
+        for position in range(length):
+            found, token = self.memory[self._slot(row, position)]
+            digest = link(digest, token) if token >= 0 else b""
+            assert found == digest, f"position {position} of {length} is not this sequence's"
+        return Sampled(row.sequence_id, next_token(digest))

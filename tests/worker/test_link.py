@@ -1,0 +1,416 @@
+"""The worker behind its real gRPC door, on the chain model: one end for every request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from proto import worker_pb2 as pb
+from proto import worker_pb2_grpc
+from tests.worker.chain import VOCAB, ChainRunner, expected
+from worker.cache.pages import PagePool
+from worker.cache.radix import RadixCache
+from worker.chat import ChatTemplate
+from worker.engine import Engine, StepReport
+from worker.health import SERVICE, Health
+from worker.intake import Intake
+from worker.link import Identity, LinkServicer, WorkerState
+from worker.scheduler import Scheduler, SchedulerLimits
+from worker.sequence import pack_tokens, unpack_tokens
+from worker.service import Service, ServiceLimits
+from worker.tokenizer import Tokenizer
+
+PAGES, SIZE, MAX_LEN = 256, 4, 512
+GREEDY = pb.Sampling(temperature=0, top_p=1, repetition_penalty=1)
+
+
+def assert_true(value: bool) -> None:
+    assert value
+
+
+class Worker:
+    """Everything of a worker but the model."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tokenizer = Tokenizer.load(folder)
+        template = ChatTemplate.load(folder, self.tokenizer)
+        intake = Intake(self.tokenizer, template, MAX_LEN, random.Random(0))
+        self.service = Service(intake, self.tokenizer, ServiceLimits(8, 24))
+        self.pool = PagePool(PAGES, SIZE, keep_freed=True)
+        self.cache = RadixCache(self.pool)
+        self.runner = ChainRunner(PAGES, SIZE)
+        loop = asyncio.get_running_loop()
+
+        def on_report(report: StepReport) -> None:
+            loop.call_soon_threadsafe(self.service.on_report, report)
+
+        scheduler = Scheduler(self.cache, SchedulerLimits(64, 8))
+        self.engine = Engine(scheduler, self.runner, on_report)
+        self.service.attach(self.engine)
+        state = WorkerState(
+            lambda: self.engine.load, self.engine.snapshot, self.tokenizer.token_bytes
+        )
+        identity = Identity(
+            "w", "i1", "m", "generate", MAX_LEN, "radix", SIZE, PAGES * SIZE, 8, "0", VOCAB
+        )
+        self.server = grpc.aio.server()
+        servicer = LinkServicer(identity, self.service, state, heartbeat_s=0.2)
+        worker_pb2_grpc.add_WorkerServicer_to_server(servicer, self.server)
+        self.health = Health()
+        self.health.serve(self.server)
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
+
+    async def quiet(self) -> None:
+        """Waits until nothing is live and no page is in use."""
+        async with asyncio.timeout(10):
+            while self.service.num_live or self.engine.load.used_pages or self.engine.load.waiting:
+                await asyncio.sleep(0.01)
+
+
+class Client:
+    """A gateway's end of a link, with everything that came by request."""
+
+    def __init__(self, port: int) -> None:
+        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+        self.call = worker_pb2_grpc.WorkerStub(self.channel).Link()
+        self.tokens: dict[tuple[int, int], list[int]] = {}
+        self.text: dict[tuple[int, int], str] = {}
+        self.finish: dict[tuple[int, int], str] = {}
+        self.ends: dict[int, list[pb.Done | pb.Failed]] = {}
+        self.events: list[pb.CacheEvent] = []
+        self.last = pb.Step()
+
+    async def greet(self, protocol: int = 1) -> pb.WorkerHello:
+        await self.call.write(pb.ToWorker(hello=pb.GatewayHello(protocol=protocol, gateway="test")))
+        message = await self.call.read()
+        assert isinstance(message, pb.ToGateway)
+        return message.hello
+
+    async def submit(self, number: int, tokens: list[int] | None = None, **more: object) -> None:
+        submit = pb.Submit(request_id=number, n=1, sampling=GREEDY)
+        submit.stopping.max_tokens = 6
+        if tokens is not None:
+            submit.token_ids = pack_tokens(tokens)
+        submit.MergeFrom(pb.Submit(**more))  # type: ignore[arg-type]
+        await self.call.write(pb.ToWorker(submit=submit))
+
+    async def cancel(self, number: int) -> None:
+        await self.call.write(pb.ToWorker(cancel=pb.Cancel(request_id=number)))
+
+    async def take(self) -> None:
+        message = await self.call.read()
+        assert isinstance(message, pb.ToGateway)
+        step = message.step
+        assert step.sequence == self.last.sequence + 1
+        assert step.cache_sequence >= self.last.cache_sequence
+        self.last = step
+        for output in step.outputs:
+            key = (output.request_id, output.choice)
+            assert output.request_id not in self.ends, "output after the end"
+            self.tokens.setdefault(key, []).extend(unpack_tokens(output.token_ids))
+            self.text[key] = self.text.get(key, "") + output.text
+            if output.finish_reason:
+                assert key not in self.finish
+                self.finish[key] = pb.FinishReason.Name(output.finish_reason)
+        for end in (*step.done, *step.failed):
+            self.ends.setdefault(end.request_id, []).append(end)
+        self.events += step.cache_events
+
+    async def until(self, *numbers: int) -> None:
+        async with asyncio.timeout(20):
+            while not all(number in self.ends for number in numbers):
+                await self.take()
+
+    def failure(self, number: int) -> pb.Failed:
+        (end,) = self.ends[number]
+        assert isinstance(end, pb.Failed)
+        return end
+
+    def usage(self, number: int) -> pb.Usage:
+        (end,) = self.ends[number]
+        assert isinstance(end, pb.Done)
+        return end.usage
+
+    async def leave(self) -> None:
+        self.call.cancel()
+        await self.channel.close()
+
+
+@pytest.fixture
+async def worker(smollm2_folder: Path) -> AsyncIterator[Worker]:
+    worker = Worker(smollm2_folder)
+    worker.engine.start()
+    await worker.server.start()
+    yield worker
+    await worker.server.stop(grace=0)
+    worker.engine.stop()
+    tallies = worker.service.tallies
+    ended = tallies.done + sum(tallies.failed.values())
+    assert tallies.accepted == ended + worker.service.num_live
+    worker.cache.check()
+
+
+@pytest.fixture
+async def client(worker: Worker) -> AsyncIterator[Client]:
+    client = Client(worker.port)
+    await client.greet()
+    yield client
+    await client.leave()
+    await worker.quiet()
+
+
+async def test_token_ids_come_back_as_the_models_answer_with_usage(client: Client) -> None:
+    await client.submit(1, [1, 2, 3])
+    await client.until(1)
+    assert client.tokens[1, 0] == expected([1, 2, 3], 6)
+    assert client.finish[1, 0] == "LENGTH"
+    usage = client.usage(1)
+    assert (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens) == (3, 0, 6)
+
+
+async def test_every_choice_ends_and_the_request_ends_once(client: Client) -> None:
+    await client.submit(1, list(range(30)), n=4)
+    await client.until(1)
+    assert {client.finish[1, choice] for choice in range(4)} == {"LENGTH"}
+    assert all(client.tokens[1, c] == expected(list(range(30)), 6) for c in range(4))
+    assert client.usage(1).completion_tokens == 24
+    assert client.usage(1).cached_tokens == 0
+
+
+async def test_a_repeated_prompt_is_counted_as_cached(client: Client) -> None:
+    for number in (1, 2):
+        await client.submit(number, list(range(30)))
+        await client.until(number)
+    assert client.usage(2).cached_tokens == 29
+
+
+async def test_a_stop_string_ends_the_choice_and_is_not_part_of_the_text(
+    worker: Worker, client: Client
+) -> None:
+    await client.submit(1, [1, 2, 3])
+    await client.until(1)
+    whole = client.text[1, 0]
+    stop = whole[len(whole) // 2 :][:3]
+    await client.submit(2, [1, 2, 3], stopping=pb.Stopping(stop=[stop], max_tokens=400))
+    await client.until(2)
+    assert client.text[2, 0] == whole[: whole.index(stop)]
+    assert client.finish[2, 0] == "STOP"
+    await worker.quiet()
+
+
+async def test_stop_ids_and_min_tokens_rule_the_end(client: Client) -> None:
+    answer = expected([1, 2, 3], 6)
+    await client.submit(1, [1, 2, 3], stopping=pb.Stopping(stop_token_ids=[answer[2]]))
+    await client.until(1)
+    assert client.tokens[1, 0] == answer[:3]
+    assert client.finish[1, 0] == "STOP"
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "param"),
+    [
+        ({"token_ids": b""}, "INVALID_REQUEST", "prompt"),
+        ({"token_ids": b"\x01\x00"}, "INVALID_REQUEST", "prompt"),
+        ({"token_ids": pack_tokens([1, 10**6])}, "INVALID_REQUEST", "prompt"),
+        ({"token_ids": pack_tokens([1, -1])}, "INVALID_REQUEST", "prompt"),
+        ({"token_ids": pack_tokens([1] * MAX_LEN)}, "CONTEXT_LENGTH_EXCEEDED", "prompt"),
+        ({"text": ""}, "INVALID_REQUEST", "prompt"),
+        ({"text": "a b " * 500_000}, "CONTEXT_LENGTH_EXCEEDED", "prompt"),
+        ({"chat": pb.ChatPrompt(messages=b"[")}, "INVALID_REQUEST", "messages"),
+        ({"chat": pb.ChatPrompt(messages=b"{}")}, "INVALID_REQUEST", "messages"),
+        ({"chat": pb.ChatPrompt(messages=b"[" * 10000)}, "INVALID_REQUEST", "messages"),
+        (
+            {"text": "a", "stopping": pb.Stopping(max_tokens=MAX_LEN)},
+            "CONTEXT_LENGTH_EXCEEDED",
+            "max_tokens",
+        ),
+        (
+            {"text": "a", "stopping": pb.Stopping(min_tokens=99)},
+            "INVALID_REQUEST",
+            "min_tokens",
+        ),
+        (
+            {"text": "a", "stopping": pb.Stopping(stop_token_ids=[10**7])},
+            "INVALID_REQUEST",
+            "stop_token_ids",
+        ),
+        ({"text": "a", "stopping": pb.Stopping(stop=[""])}, "INVALID_REQUEST", "stop"),
+        (
+            {"text": "a", "sampling": pb.Sampling(logit_bias={10**7: 1.0})},
+            "INVALID_REQUEST",
+            "logit_bias",
+        ),
+    ],
+    ids=range(15),
+)
+async def test_what_no_model_can_take_is_refused_by_name(
+    client: Client, more: dict[str, object], code: str, param: str
+) -> None:
+    await client.submit(1, **more)
+    await client.until(1)
+    failure = client.failure(1)
+    assert (pb.FailureCode.Name(failure.code), failure.param) == (code, param)
+    assert failure.message.endswith(".")
+
+
+async def test_a_full_queue_is_said_at_once_while_the_others_finish(
+    worker: Worker, client: Client
+) -> None:
+    go = threading.Event()
+    worker.runner.on_layer = lambda: assert_true(go.wait(10))
+    for number in range(1, 60):
+        await client.submit(number, [number, 5])
+    await client.until(*range(33, 60))
+    codes = {pb.FailureCode.Name(client.failure(number).code) for number in range(33, 60)}
+    assert codes == {"OVERLOADED"}
+    go.set()
+    await client.until(*range(1, 33))
+    assert all(client.tokens[number, 0] == expected([number, 5], 6) for number in range(1, 33))
+    assert all(len(ends) == 1 for ends in client.ends.values())
+
+
+async def test_a_failed_step_fails_its_requests_without_words_of_the_inside(
+    worker: Worker, client: Client
+) -> None:
+    worker.runner.fail_next = True
+    await client.submit(1, [1, 2])
+    await client.until(1)
+    assert pb.FailureCode.Name(client.failure(1).code) == "INTERNAL"
+    assert "planted" not in client.failure(1).message
+    await client.submit(2, [1, 2])
+    await client.until(2)
+    assert client.tokens[2, 0] == expected([1, 2], 6)
+
+
+async def test_a_worker_that_drains_takes_nothing_new_and_finishes_what_runs(
+    worker: Worker, client: Client
+) -> None:
+    await client.submit(1, [1, 2, 3], stopping=pb.Stopping(max_tokens=50))
+    while (1, 0) not in client.tokens:
+        await client.take()
+    worker.service.draining = True
+    await client.submit(2, [1, 2])
+    await client.until(1, 2)
+    assert pb.FailureCode.Name(client.failure(2).code) == "DRAINING"
+    assert client.tokens[1, 0] == expected([1, 2, 3], 50)
+    assert client.last.load.draining
+
+
+async def test_cancel_ends_once_at_every_stage(worker: Worker, client: Client) -> None:
+    chance = random.Random(3)
+    for number in range(1, 301):
+        prompt = [chance.randrange(VOCAB) for _ in range(chance.choice([3, 40, 200]))]
+        await client.submit(number, prompt, stopping=pb.Stopping(max_tokens=30))
+        for _ in range(chance.randrange(4)):
+            await asyncio.sleep(0)
+        if chance.random() < 0.8:
+            await client.cancel(number)
+        if number % 20 == 0:
+            await client.until(*range(1, number + 1))
+    assert all(len(ends) == 1 for ends in client.ends.values())
+    codes = {
+        pb.FailureCode.Name(end.code)
+        for (end,) in client.ends.values()
+        if isinstance(end, pb.Failed)
+    }
+    assert codes <= {"CANCELLED", "OVERLOADED"}
+    assert "CANCELLED" in codes
+    await worker.quiet()
+
+
+async def test_links_that_break_at_any_moment_leave_nothing_behind(worker: Worker) -> None:
+    chance = random.Random(4)
+
+    async def one(number: int) -> None:
+        client = Client(worker.port)
+        await client.greet()
+        for request in range(1, 6):
+            prompt = [chance.randrange(VOCAB) for _ in range(chance.choice([2, 50, 300]))]
+            await client.submit(request, prompt, stopping=pb.Stopping(max_tokens=40))
+        for _ in range(number % 5):
+            await client.take()
+        await client.leave()
+
+    for start in range(0, 100, 10):
+        await asyncio.gather(*(one(number) for number in range(start, start + 10)))
+    await worker.quiet()
+    assert worker.service.tallies.accepted > 300
+    survivor = Client(worker.port)
+    await survivor.greet()
+    await survivor.submit(1, [9, 9, 9])
+    await survivor.until(1)
+    assert survivor.tokens[1, 0] == expected([9, 9, 9], 6)
+    await survivor.leave()
+
+
+async def test_a_gateway_of_another_protocol_is_refused_with_a_sentence(worker: Worker) -> None:
+    client = Client(worker.port)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await client.greet(protocol=99)
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert "protocol 1" in (caught.value.details() or "")
+    await client.channel.close()
+
+
+async def test_a_stream_without_hello_is_refused(worker: Worker) -> None:
+    client = Client(worker.port)
+    await client.call.write(pb.ToWorker(cancel=pb.Cancel(request_id=1)))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await client.call.read()
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    await client.channel.close()
+
+
+async def test_an_idle_link_still_hears_a_heartbeat_with_the_load(client: Client) -> None:
+    await client.take()
+    await client.take()
+    assert client.last.load.total_pages == PAGES
+
+
+def chat(text: str) -> pb.ChatPrompt:
+    messages = [{"role": "system", "content": text}, {"role": "user", "content": "Hi."}]
+    return pb.ChatPrompt(messages=json.dumps(messages).encode())
+
+
+async def test_boundaries_are_reported_stored_and_evicted_and_again_in_a_new_hello(
+    worker: Worker, client: Client
+) -> None:
+    boundary = pb.Boundary(digest=b"d" * 16, num_messages=1)
+    await client.submit(1, chat=chat("You are a tree. " * 5), boundaries=[boundary])
+    await client.until(1)
+    (stored,) = client.events
+    assert stored.kind == pb.CacheEvent.STORED
+    assert stored.digest == b"d" * 16
+    assert 20 < stored.num_tokens < client.usage(1).prompt_tokens
+    second = Client(worker.port)
+    hello = await second.greet()
+    assert [(one.digest, one.num_tokens) for one in hello.snapshot] == [
+        (stored.digest, stored.num_tokens)
+    ]
+    await second.leave()
+    for number in range(2, 8):
+        await client.submit(number, [number] * 400, stopping=pb.Stopping(max_tokens=8))
+        await client.until(number)
+    assert client.events[-1].kind == pb.CacheEvent.EVICTED
+    assert client.events[-1].digest == b"d" * 16
+
+
+async def test_health_and_reflection_stand_beside_the_link(worker: Worker) -> None:
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    await worker.health.set_serving(serving=True)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{worker.port}") as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        answer = await stub.Check(health_pb2.HealthCheckRequest(service=SERVICE))
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        await worker.health.set_serving(serving=False)
+        answer = await stub.Check(health_pb2.HealthCheckRequest())
+        assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
