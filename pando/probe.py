@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from pando.check import Gpu, Machine, ModelFiles, Torch
+from pando.machine import Gpu, Machine, ModelFiles, Torch
 from pando.up import ROOT
 
 TIMEOUT_S = 120.0

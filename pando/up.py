@@ -7,7 +7,6 @@ prepare the model once -> start workers and gateway -> wait until all are linked
 from __future__ import annotations
 
 import signal
-import socket
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ from rich.status import Status
 from pando.announcement import Serving, announcement
 from pando.children import Children
 from pando.errors import ChildDied, StartFailed
+from pando.ports import client_url, free_ports, listens, refuse_taken_port
 
 ROOT = Path(__file__).resolve().parent.parent
 POLL_S = 0.2
@@ -173,44 +173,6 @@ def gateway_flags(options: UpOptions, addresses: dict[str, str]) -> list[str]:
 
 def _worker_flag(name: str, address: str) -> tuple[str, str]:
     return "--worker", f"{name}={address}"
-
-
-def refuse_taken_port(host: str, port: int) -> None:
-    """Raises StartFailed when something listens there already, or the address isn't ours."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.create_server((host, port), family=family):
-            pass
-    except OSError as error:
-        raise StartFailed(
-            f"Port {port} on {host} can't be listened on ({error.strerror}): "
-            "choose another one with --port, or end what uses it."
-        ) from error
-
-
-def free_ports(count: int) -> list[int]:
-    """Returns so many ports of 127.0.0.1 on which nothing listens, all different."""
-    with ExitStack() as stack:
-        listeners = [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
-        ]
-        return [int(listener.getsockname()[1]) for listener in listeners]
-
-
-def client_url(host: str, port: int) -> str:
-    """Returns the URL under which this machine reaches a server that listens there."""
-    reached = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
-    return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
-
-
-def listens(address: str) -> bool:
-    """Whether something accepts connections at HOST:PORT."""
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host, int(port)), timeout=1.0):
-            return True
-    except OSError:
-        return False
 
 
 def num_linked(client: httpx.Client, url: str) -> int:

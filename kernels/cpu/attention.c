@@ -11,6 +11,7 @@
  *
  * A job is up to JOB_ROWS rows of one kv head. Consecutive rows whose tile lies in the same block
  * (tokens of one prefill, or sequences that share a prefix page) pass over it together. */
+#include "crew.h"
 #include "vec.h"
 
 #ifndef HEAD_DIM
@@ -19,7 +20,7 @@
 #define VECTORS ((HEAD_DIM + LANES - 1) / LANES)
 #define WIDTH (VECTORS * LANES)
 #define JOB_ROWS 32
-#define AHEAD 3 /* tiles to fetch ahead */
+#define AHEAD 2 /* tiles to fetch ahead */
 #ifdef __AVX512F__
 #define SCORE_ROWS 8
 #define VALUE_ROWS 4
@@ -41,7 +42,7 @@ struct request {
     int32_t num_tokens, num_heads, num_kv_heads, table_stride, page_size;
     int32_t sliding_window; /* 0: none */
     float scale, softcap;   /* softcap 0: none */
-    int32_t threads;
+    struct crew *crew;
 };
 
 struct row {
@@ -311,20 +312,24 @@ static void run_job(const struct request *a, struct job *j, int head, int64_t fi
     }
 }
 
+INLINE int64_t rows_of(const struct request *a) {
+    return (int64_t)a->num_tokens * (a->num_heads / a->num_kv_heads);
+}
+
+INLINE int64_t jobs_of(const struct request *a) { return (rows_of(a) + JOB_ROWS - 1) / JOB_ROWS; }
+
+static void attend_task(const void *context, int64_t i) {
+    const struct request *a = context;
+    int64_t rows = rows_of(a), jobs = jobs_of(a);
+    int64_t first = i % jobs * JOB_ROWS, end = first + JOB_ROWS;
+    struct job j;
+    run_job(a, &j, (int)(i / jobs), first, end < rows ? end : rows);
+}
+
 /* Fills out [T][num_heads][HEAD_DIM]. kv heads outermost: sequences that share pages find one
  * head's K/V of the prefix still in the cache. */
 void attend(const struct request *a) {
-    int64_t rows = (int64_t)a->num_tokens * (a->num_heads / a->num_kv_heads);
-    int64_t jobs = (rows + JOB_ROWS - 1) / JOB_ROWS, total = jobs * a->num_kv_heads;
-#pragma omp parallel num_threads(a->threads) if (a->threads > 1 && total > 1)
-    {
-        struct job j;
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t i = 0; i < total; i++) {
-            int64_t first = i % jobs * JOB_ROWS, end = first + JOB_ROWS;
-            run_job(a, &j, (int)(i / jobs), first, end < rows ? end : rows);
-        }
-    }
+    share(a->crew, jobs_of(a) * a->num_kv_heads, attend_task, a);
 }
 
 /* Stores one layer's new keys and values [T][kv heads][HEAD_DIM] in their slots. */

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from kernels.cpu.build import load_library
+from kernels.cpu.crew import crew_of
 from kernels.cpu.memory import large_buffer
 from kernels.interface import AttentionBatch, AttentionParams, KVShape
 from kernels.rows import flat_positions
@@ -29,7 +30,7 @@ class _Request(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("num_tokens", "num_heads", "num_kv_heads")),
         *((name, ctypes.c_int32) for name in ("table_stride", "page_size", "sliding_window")),
         *((name, ctypes.c_float) for name in ("scale", "softcap")),
-        ("threads", ctypes.c_int32),
+        ("crew", ctypes.c_void_p),
     )
 
 
@@ -59,7 +60,7 @@ class CpuAttention:
         if shape.dtype != torch.float32:
             raise ValueError(f"the cpu backend holds float32 K/V, not {shape.dtype}")
         self.shape = shape
-        self.threads = threads
+        self._crew = crew_of(threads)
         self._library = load_library("attention.c", {"HEAD_DIM": shape.head_dim})
         self._attend = self._library.attend
         self._attend.argtypes = [ctypes.c_void_p]
@@ -119,7 +120,7 @@ class CpuAttention:
             params.sliding_window or 0,
             params.scale,
             params.softcap or 0.0,
-            self.threads,
+            self._crew,
         )
         self._attend(ctypes.addressof(request))
         return out

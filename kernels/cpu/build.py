@@ -22,14 +22,12 @@ logger = logging.getLogger(__name__)
 
 SOURCES = Path(__file__).parent
 TIMEOUT_S = 120.0
-FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-fno-math-errno", "-ffp-contract=fast", "-w")
+FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-pthread", "-fno-math-errno", "-ffp-contract=fast", "-w")
 # Tried in this order: not every compiler knows every flag. Each list is complete in itself.
 TARGETS = (
-    ("-march=native", "-mprefer-vector-width=512", "-fopenmp"),
-    ("-march=native", "-fopenmp"),
-    ("-mcpu=native", "-fopenmp"),
-    ("-fopenmp",),
+    ("-march=native", "-mprefer-vector-width=512"),
     ("-march=native",),
+    ("-mcpu=native",),
     (),
 )
 
@@ -114,6 +112,7 @@ def _compile(compiler: str, source: str, defines: list[str], target: Path) -> No
     os.close(handle)
     try:
         _try_targets(compiler, [*defines, str(SOURCES / source), "-o", temporary, "-lm"])
+        Path(temporary).chmod(0o755)
         Path(temporary).replace(target)
     finally:
         Path(temporary).unlink(missing_ok=True)

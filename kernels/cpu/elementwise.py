@@ -7,14 +7,15 @@ import ctypes
 import torch
 
 from kernels.cpu.build import load_library
+from kernels.cpu.crew import crew_of
 from kernels.cpu.linear import CpuLinear
 
 _POINTER = ctypes.c_void_p
 _SIGNATURES = {
-    "rms_norm": [_POINTER] * 5 + [ctypes.c_float],
-    "add_rms_norm": [_POINTER] * 5 + [ctypes.c_float],
-    "rope": [_POINTER] * 6,
-    "silu_mul": [_POINTER] * 3,
+    "rms_norm": [*[_POINTER] * 5, ctypes.c_float, _POINTER],
+    "add_rms_norm": [*[_POINTER] * 5, ctypes.c_float, _POINTER],
+    "rope": [_POINTER] * 7,
+    "silu_mul": [_POINTER] * 4,
 }
 
 
@@ -28,7 +29,8 @@ class CpuOps:
     bitwise = True
 
     def __init__(self, threads: int = 1) -> None:
-        self.threads = threads
+        self._threads = threads
+        self._crew = crew_of(threads)
         load_library("linear.c")
         library = load_library("elementwise.c")
         for name, arguments in _SIGNATURES.items():
@@ -39,7 +41,7 @@ class CpuOps:
 
     def pack(self, weight: torch.Tensor, bias: torch.Tensor | None) -> CpuLinear:
         """Packs weight [N, K], any float dtype, as float32; keeps no reference to it."""
-        return CpuLinear(weight, bias, self.threads)
+        return CpuLinear(weight, bias, self._threads)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
         """Returns x / rms(x) * weight over the last axis of x [T, width]."""
@@ -52,7 +54,7 @@ class CpuOps:
     ) -> torch.Tensor:
         """Adds delta to x in place, then returns the new x's rms_norm. Both [T, width], dense."""
         out = torch.empty(x.shape)
-        sizes = (ctypes.c_int32 * 3)(*x.shape, self.threads)
+        sizes = (ctypes.c_int32 * 2)(*x.shape)
         self._library.add_rms_norm(
             x.data_ptr(),
             delta.data_ptr(),
@@ -60,6 +62,7 @@ class CpuOps:
             out.data_ptr(),
             ctypes.addressof(sizes),
             epsilon,
+            self._crew,
         )
         return out
 
@@ -71,7 +74,7 @@ class CpuOps:
         self, x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, epsilon: float
     ) -> None:
         strides = (ctypes.c_int64 * 4)(*x.stride()[:2], *out.stride()[:2])
-        sizes = (ctypes.c_int32 * 4)(*x.shape, self.threads)
+        sizes = (ctypes.c_int32 * 3)(*x.shape)
         self._library.rms_norm(
             x.data_ptr(),
             weight.data_ptr(),
@@ -79,6 +82,7 @@ class CpuOps:
             ctypes.addressof(strides),
             ctypes.addressof(sizes),
             epsilon,
+            self._crew,
         )
 
     def rope(
@@ -89,9 +93,8 @@ class CpuOps:
         sine: torch.Tensor,
     ) -> None:
         """Rotates x [T, heads, 2 half], a view, in place (rotate-half layout)."""
-        rows, heads, width = x.shape
         strides = (ctypes.c_int64 * 2)(*x.stride()[:2])
-        sizes = (ctypes.c_int32 * 4)(rows, heads, width // 2, self.threads)
+        sizes = (ctypes.c_int32 * 3)(*x.shape)
         self._library.rope(
             x.data_ptr(),
             positions.data_ptr(),
@@ -99,12 +102,13 @@ class CpuOps:
             sine.data_ptr(),
             ctypes.addressof(strides),
             ctypes.addressof(sizes),
+            self._crew,
         )
 
     def silu_mul(self, x: torch.Tensor) -> torch.Tensor:
         """Returns silu(gate) * up, [T, width], of dense x [T, 2 width]."""
         rows, width = x.shape[0], x.shape[1] // 2
         out = torch.empty(rows, width)
-        sizes = (ctypes.c_int32 * 3)(rows, width, self.threads)
-        self._library.silu_mul(x.data_ptr(), out.data_ptr(), ctypes.addressof(sizes))
+        sizes = (ctypes.c_int32 * 2)(rows, width)
+        self._library.silu_mul(x.data_ptr(), out.data_ptr(), ctypes.addressof(sizes), self._crew)
         return out

@@ -5,6 +5,8 @@
  * Each y[m][n] is one chain of multiply-adds over k = 0..K-1, the bias last, whatever M, N, the
  * threads or the blocking: a row's result does not depend on the rows beside it, bit for bit.
  * Panels are the outer loop, so for few rows the weights stream from memory once. */
+#include "crew.h"
+
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +25,8 @@
 #define ROWS 6
 #endif
 #define PANEL (LANE * VECS)
-#define AHEAD 16 /* panel rows to prefetch ahead */
+#define AHEAD 16 /* panel rows to fetch ahead */
+#define TASKS 4   /* per thread and call */
 #define INLINE static inline __attribute__((always_inline))
 
 typedef float vec __attribute__((vector_size(LANE * 4)));
@@ -106,38 +109,54 @@ static void block(int rows, const float *x, const float *w, const float *bias, f
     }
 }
 
-/* First row of block i when M rows are dealt evenly to `blocks` blocks. */
-INLINE int64_t begin(int64_t M, int64_t blocks, int64_t i) { return M * i / blocks; }
+struct product {
+    const float *x, *packed, *bias;
+    float *y, *rows; /* rows: x in blocks, each [K][rows of the block] */
+    int64_t ldx, M, N, K, blocks, panels, tasks;
+};
 
-/* Returns 0, or 1 when scratch memory for x could not be had. */
-int32_t linear(const float *x, int64_t ldx, const float *packed, const float *bias, float *y,
-               const int32_t *sizes /* M, N, K, threads */) {
-    const int64_t M = sizes[0], N = sizes[1], K = sizes[2], threads = sizes[3];
-    const int64_t blocks = (M + ROWS - 1) / ROWS, panels = (N + PANEL - 1) / PANEL;
-    float *scratch = M > 1 ? aligned_alloc(64, (M * K * 4 + 63) / 64 * 64) : NULL;
-    if (M > 1 && !scratch) return 1;
-    const float *rows = M > 1 ? scratch : x;
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
-        if (M > 1) {
-#pragma omp for schedule(static)
-            for (int64_t i = 0; i < blocks; i++) {
-                int64_t m0 = begin(M, blocks, i), n = begin(M, blocks, i + 1) - m0;
-                for (int64_t r = 0; r < n; r++)
-                    for (int64_t k = 0; k < K; k++)
-                        scratch[m0 * K + k * n + r] = x[(m0 + r) * ldx + k];
-            }
-        }
-#pragma omp for schedule(static)
-        for (int64_t p = 0; p < panels; p++) {
-            int width = N - p * PANEL < PANEL ? (int)(N - p * PANEL) : PANEL;
-            for (int64_t i = 0; i < blocks; i++) {
-                int64_t m0 = begin(M, blocks, i), n = begin(M, blocks, i + 1) - m0;
-                block((int)n, rows + m0 * K, packed + p * K * PANEL,
-                      bias ? bias + p * PANEL : NULL, y + m0 * N + p * PANEL, N, (int)K, width);
-            }
+/* First item of part i when `items` are dealt evenly to `parts`. */
+INLINE int64_t begin(int64_t items, int64_t parts, int64_t i) { return items * i / parts; }
+
+/* Packs one block of x. */
+static void gather_task(const void *context, int64_t i) {
+    const struct product *p = context;
+    int64_t m0 = begin(p->M, p->blocks, i), n = begin(p->M, p->blocks, i + 1) - m0;
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t k = 0; k < p->K; k++)
+            p->rows[m0 * p->K + k * n + r] = p->x[(m0 + r) * p->ldx + k];
+}
+
+/* Computes a run of panels for all rows. */
+static void panel_task(const void *context, int64_t task) {
+    const struct product *p = context;
+    const float *rows = p->M > 1 ? p->rows : p->x;
+    int64_t end = begin(p->panels, p->tasks, task + 1);
+    for (int64_t panel = begin(p->panels, p->tasks, task); panel < end; panel++) {
+        int64_t n0 = panel * PANEL, left = p->N - n0;
+        for (int64_t i = 0; i < p->blocks; i++) {
+            int64_t m0 = begin(p->M, p->blocks, i), n = begin(p->M, p->blocks, i + 1) - m0;
+            block((int)n, rows + m0 * p->K, p->packed + n0 * p->K, p->bias ? p->bias + n0 : NULL,
+                  p->y + m0 * p->N + n0, p->N, (int)p->K, left < PANEL ? (int)left : PANEL);
         }
     }
-    free(scratch);
+}
+
+/* Returns 0, or 1 when scratch memory for x could not be had. y is dense. */
+int32_t linear(const float *x, int64_t ldx, const float *packed, const float *bias, float *y,
+               const int32_t *sizes /* M, N, K */, struct crew *crew) {
+    struct product p = {.x = x, .packed = packed, .bias = bias, .y = y, .ldx = ldx,
+                        .M = sizes[0], .N = sizes[1], .K = sizes[2]};
+    p.blocks = (p.M + ROWS - 1) / ROWS;
+    p.panels = (p.N + PANEL - 1) / PANEL;
+    p.tasks = crew ? crew->threads * TASKS : 1;
+    if (p.tasks > p.panels) p.tasks = p.panels;
+    if (p.M > 1) {
+        p.rows = aligned_alloc(64, (p.M * p.K * 4 + 63) / 64 * 64);
+        if (!p.rows) return 1;
+        share(p.blocks > 4 ? crew : NULL, p.blocks, gather_task, &p);
+    }
+    share(crew, p.tasks, panel_task, &p);
+    free(p.rows);
     return 0;
 }

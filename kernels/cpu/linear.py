@@ -8,6 +8,7 @@ import functools
 import torch
 
 from kernels.cpu.build import load_library
+from kernels.cpu.crew import crew_of
 from kernels.cpu.memory import large_buffer
 
 
@@ -17,7 +18,7 @@ def _library() -> ctypes.CDLL:
     pointer, int32, int64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
     library.pack_weight.argtypes = [pointer, int64, pointer, int32, int32]
     library.pack_weight.restype = None
-    library.linear.argtypes = [pointer, int64, pointer, pointer, pointer, pointer]
+    library.linear.argtypes = [pointer, int64, *[pointer] * 5]
     library.linear.restype = int32
     return library
 
@@ -32,7 +33,7 @@ class CpuLinear:
         library = _library()
         self._linear = library.linear
         self.out_features, self.in_features = weight.shape
-        self.threads = threads
+        self._crew = crew_of(threads)
         panel = library.panel_width()
         panels = -(-self.out_features // panel)
         self._packed = large_buffer(panels, self.in_features, panel)
@@ -55,7 +56,7 @@ class CpuLinear:
             x = x.contiguous()
         rows = x.shape[0]
         out = torch.empty(rows, self.out_features)
-        sizes = (ctypes.c_int32 * 4)(rows, self.out_features, self.in_features, self.threads)
+        sizes = (ctypes.c_int32 * 3)(rows, self.out_features, self.in_features)
         failed = self._linear(
             x.data_ptr(),
             x.stride(0),
@@ -63,6 +64,7 @@ class CpuLinear:
             self._bias_at,
             out.data_ptr(),
             ctypes.addressof(sizes),
+            self._crew,
         )
         if failed:
             raise MemoryError(f"no scratch memory for {rows} rows of {self.in_features}")

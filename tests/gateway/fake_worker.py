@@ -119,7 +119,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    async def Link(  # noqa: N802 - the contract's name
+    async def Link(
         self, requests: AsyncIterator[pb.ToWorker], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.ToGateway]:
         line = Line(self)

