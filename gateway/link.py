@@ -109,15 +109,14 @@ class Session:
 
     async def converse(self) -> None:
         """Carry messages both ways until the stream breaks. Raises LinkBroken."""
-        breaks: list[LinkBroken] = []
+        works = [asyncio.create_task(w) for w in (self._read(), self._write(), self._watch())]
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._read())
-                group.create_task(self._write())
-                group.create_task(self._watch())
-        except* LinkBroken as broken:
-            breaks.extend(error for error in broken.exceptions if isinstance(error, LinkBroken))
-        raise breaks[0]
+            done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for work in works:
+                work.cancel()
+            await asyncio.gather(*works, return_exceptions=True)
+        await done.pop()
 
     def close(self, error: GatewayError) -> None:
         """End every request that is still here with the error."""

@@ -31,32 +31,38 @@ class PrefixCache(StrEnum):
 
 
 Model = Annotated[str, typer.Option(help="A model folder, a .gguf file or the default name.")]
+NumWorkers = Annotated[int, typer.Option(min=1, max=64, help="Number of workers.")]
+Host = Annotated[str, typer.Option(help="The gateway's address.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="The gateway's port.")]
+Cache = Annotated[PrefixCache, typer.Option(help="How computed prefixes are found again.")]
+PageSize = Annotated[int, typer.Option(min=1, max=1024, help="Tokens in a K/V page.")]
 KvMemory = Annotated[str, typer.Option(help="Memory for K/V pages, for each worker.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Threads of each worker; default: cores / workers.")
+]
+LogFolder = Annotated[
+    Path | None, typer.Option(help="Where logs go; default: logs/PORT in the cache folder.")
+]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show every process's log.")]
+WorkerFlag = Annotated[
+    list[str] | None, typer.Option(help="A further flag for each worker; may be repeated.")
+]
 
 
 @app.command()
 def up(  # noqa: PLR0913 - one parameter is one option
     *,
     model: Model = DEFAULT_MODEL,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Number of workers.")] = 2,
-    host: Annotated[str, typer.Option(help="The gateway's address.")] = "127.0.0.1",
+    workers: NumWorkers = 2,
+    host: Host = "127.0.0.1",
     port: Port = 8000,
-    prefix_cache: Annotated[
-        PrefixCache, typer.Option(help="How computed prefixes are found again.")
-    ] = PrefixCache.RADIX,
-    page_size: Annotated[int, typer.Option(min=1, max=1024, help="Tokens in a K/V page.")] = 16,
+    prefix_cache: Cache = PrefixCache.RADIX,
+    page_size: PageSize = 16,
     kv_memory: KvMemory = "1GiB",
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of each worker; default: cores / workers.")
-    ] = None,
-    log_folder: Annotated[
-        Path | None, typer.Option(help="Where logs go; default: the cache folder.")
-    ] = None,
-    verbose: Annotated[bool, typer.Option(help="Show every process's log.")] = False,
-    worker_flag: Annotated[
-        list[str] | None, typer.Option(help="A further flag for each worker; may be repeated.")
-    ] = None,
+    threads: Threads = None,
+    log_folder: LogFolder = None,
+    verbose: Verbose = False,
+    worker_flag: WorkerFlag = None,
 ) -> None:
     """Start a gateway and its workers on this machine, until Ctrl-C."""
     console = Console(stderr=True, soft_wrap=True)

@@ -22,10 +22,19 @@ logger = logging.getLogger(__name__)
 
 SOURCES = Path(__file__).parent
 TIMEOUT_S = 120.0
-FLAGS = ("-O3", "-std=gnu11", "-shared", "-fPIC", "-pthread", "-fno-math-errno", "-ffp-contract=fast", "-w")
+FLAGS = (
+    "-O3",
+    "-std=gnu11",
+    "-shared",
+    "-fPIC",
+    "-pthread",
+    "-fno-math-errno",
+    "-ffp-contract=fast",
+    "-w",
+)
 # Tried in this order: not every compiler knows every flag. Each list is complete in itself.
 TARGETS = (
-    ("-march=native", "-mprefer-vector-width=512"),
+    ("-march=x86-64",),
     ("-march=native",),
     ("-mcpu=native",),
     (),

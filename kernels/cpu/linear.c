@@ -59,7 +59,7 @@ INLINE void kernel(const int rows, const float *x, const float *w, const float *
     for (int k = 0; k < K; k++, x += rows, w += PANEL) {
         vec b[VECS];
         if (rows < 4)
-            for (int i = 0; i < PANEL; i += 16) __builtin_prefetch(w + AHEAD * PANEL + i);
+            for (int i = 0; i < PANEL; i += 16) __builtin_prefetch(w + AHEAD * PANEL + i, 0, 2);
 #pragma GCC unroll 4
         for (int i = 0; i < VECS; i++) b[i] = load(w + i * LANE);
 #pragma GCC unroll 16

@@ -49,7 +49,7 @@ class Links:
 
     async def until(self, condition) -> None:
         async with asyncio.timeout(20):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 - any state, not only ours
                 await asyncio.sleep(0.005)
 
     async def linked(self, name: str = "w0"):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from typing import Protocol
 
 import xxhash
 
@@ -23,21 +24,31 @@ from worker.cache.boundaries import BoundaryTags
 from worker.cache.interface import TOKEN_BYTES, Match, SequencePages
 from worker.cache.pages import PagePool
 
-Digest = Callable[[bytes], bytes]
+
+class PrefixHash(Protocol):
+    """A running hash, like those of hashlib and xxhash."""
+
+    def update(self, data: bytes, /) -> None:
+        """Takes in more of the prefix."""
+
+    def digest(self) -> bytes:
+        """Returns the key of everything taken in."""
 
 
 class BlockHashCache:
     """Whole pages by prefix digest; O(1) per page to store and to evict.
 
-    digest: replaceable so that tests can make every key collide.
+    start_hash: begins a running hash; replaceable so that tests can make every key collide.
     """
 
     name = "block"
 
-    def __init__(self, pool: PagePool, digest: Digest = xxhash.xxh3_128_digest) -> None:
+    def __init__(
+        self, pool: PagePool, start_hash: Callable[[bytes], PrefixHash] = xxhash.xxh3_128
+    ) -> None:
         self.pool = pool
         self.tags = BoundaryTags()
-        self._digest = digest
+        self._hash = start_hash
         self._generation = 0
         self._page_bytes = pool.page_size * TOKEN_BYTES
         self._page_of: dict[bytes, int] = {}
@@ -46,7 +57,6 @@ class BlockHashCache:
         self._key: list[bytes] = [b""] * pool.num_pages
         self._tokens: list[bytes] = [b""] * pool.num_pages
         self._parent: list[int | bytes] = [b""] * pool.num_pages
-        self._depth: list[int] = [0] * pool.num_pages
         # Committed since the last step, in order.
         self._fresh: dict[int, None] = {}
         pool.bind(self._forget)
@@ -68,22 +78,31 @@ class BlockHashCache:
         full = num_tokens // self.pool.page_size
         if full <= held.num_committed or held.generation != self._generation:
             return
-        size, pages = self._page_bytes, held.pages
-        salt, parent = _salt(held.namespace), self._parent_at(held)
-        for depth in range(held.num_committed, full):
-            end = (depth + 1) * size
-            key = self._digest(salt + tokens[:end])
-            page = self._page_of.setdefault(key, pages[depth])
-            run = tokens[end - size : end]
-            if page == pages[depth]:
-                self._store(page, key, run, parent, depth)
-            elif self._same(page, run, parent, depth):
-                self.pool.share([page])
+        size, pages, stored = self._page_bytes, held.pages, list[int]()
+        start = held.num_committed
+        parent: int | bytes = held.canonical(start - 1) if start else held.namespace
+        state = self._hash(_salt(held.namespace) + tokens[: start * size])
+        keys, runs, parents, find = self._key, self._tokens, self._parent, self._page_of.setdefault
+        for depth in range(start, full):
+            run = tokens[depth * size : (depth + 1) * size]
+            state.update(run)
+            key = state.digest()
+            own = pages[depth]
+            page = find(key, own)
+            if page == own:
+                keys[own], runs[own], parents[own] = key, run, parent
+                stored.append(own)
+            elif runs[page] == run and parents[page] == parent:
+                self.pool.share((page,))
                 held.duplicates.append((depth, page))
             else:
-                return  # another prefix has this key: what follows can't be found either
+                break  # another prefix has this key: what follows can't be found either
             parent = page
-            held.num_committed = depth + 1
+        else:
+            depth = full
+        held.num_committed = depth
+        self.pool.index(stored)
+        self._fresh.update(dict.fromkeys(stored))
 
     def finish(self, held: SequencePages, tokens: bytes, num_tokens: int) -> None:
         """Stores the whole pages of the computed tokens and releases everything."""
@@ -126,7 +145,7 @@ class BlockHashCache:
         found, low, high = None, 0, len(tokens) // size
         while low < high:
             middle = (low + high + 1) // 2
-            page = table.get(self._digest(salt + tokens[: middle * size]))
+            page = table.get(self._hash(salt + tokens[: middle * size]).digest())
             if page is None:
                 high = middle - 1
             else:
@@ -150,27 +169,6 @@ class BlockHashCache:
             if not tokens.startswith(stored[one], depth * size) or depth * size >= len(tokens):
                 return chain[:depth]
         return chain
-
-    def _store(self, page: int, key: bytes, run: bytes, parent: int | bytes, depth: int) -> None:
-        self._key[page] = key
-        self._tokens[page] = run
-        self._parent[page] = parent
-        self._depth[page] = depth
-        self._fresh[page] = None
-        self.pool.index(page)
-
-    def _same(self, page: int, run: bytes, parent: int | bytes, depth: int) -> bool:
-        return (
-            self._tokens[page] == run
-            and self._parent[page] == parent
-            and self._depth[page] == depth
-        )
-
-    def _parent_at(self, held: SequencePages) -> int | bytes:
-        """The canonical page before the first uncommitted one."""
-        if held.num_committed == 0:
-            return held.namespace
-        return held.canonical(held.num_committed - 1)
 
     def _forget(self, page: int) -> None:
         del self._page_of[self._key[page]]

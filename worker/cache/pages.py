@@ -104,10 +104,11 @@ class PagePool:
         while len(self._evictable) > self._max_cached:
             self._evict()
 
-    def index(self, page: int) -> None:
-        """Notes that a referenced page can be matched from now on."""
-        assert self._refs[page] > 0, f"page {page} indexed while nobody holds it"
-        self._indexed[page] = 1
+    def index(self, pages: Iterable[int]) -> None:
+        """Notes that referenced pages can be matched from now on."""
+        for page in pages:
+            assert self._refs[page] > 0, f"page {page} indexed while nobody holds it"
+            self._indexed[page] = 1
 
     def unindex(self, page: int) -> None:
         """Notes that a page can no longer be matched; an unreferenced one becomes free."""

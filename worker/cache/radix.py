@@ -181,7 +181,7 @@ class RadixCache:
         for page in pages:
             self._owner[page] = node
             self._fresh[page] = None
-            self.pool.index(page)
+        self.pool.index(pages)
         return node
 
     def _new_child(self, node: Node, first: bytes) -> Node:
@@ -210,7 +210,7 @@ class RadixCache:
         node.stubs[rest] = stub
         insort(node.firsts, rest)
         self._owner[page] = stub
-        self.pool.index(page)
+        self.pool.index((page,))
         self._drop_shorter(node, rest)
 
     def _drop_shorter(self, node: Node, first: bytes) -> None:

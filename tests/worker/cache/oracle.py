@@ -18,7 +18,7 @@ def pack(tokens: list[int]) -> bytes:
     return struct.pack(f"<{len(tokens)}i", *tokens)
 
 
-@dataclass
+@dataclass(eq=False)
 class Sequence:
     namespace: bytes
     tokens: list[int]

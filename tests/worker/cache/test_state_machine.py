@@ -110,18 +110,34 @@ class BlockLife(CacheLife):
         return BlockHashCache(pool)
 
 
+class OneOfThreeKeys:
+    def __init__(self, data: bytes) -> None:
+        self.total = sum(data)
+
+    def update(self, data: bytes, /) -> None:
+        self.total += sum(data)
+
+    def digest(self) -> bytes:
+        return bytes([self.total % 3])
+
+
+class SameKey(OneOfThreeKeys):
+    def digest(self) -> bytes:
+        return b"same"
+
+
 class CollidingBlockLife(CacheLife):
     """Every key is the same: outputs stay right, hits only drop."""
 
     def make(self, pool: PagePool) -> PrefixCache:
-        return BlockHashCache(pool, digest=lambda _prefix: b"same")
+        return BlockHashCache(pool, start_hash=SameKey)
 
 
 class WeaklyCollidingBlockLife(CacheLife):
     """Keys collide now and then, between prefixes and between tenants."""
 
     def make(self, pool: PagePool) -> PrefixCache:
-        return BlockHashCache(pool, digest=lambda prefix: bytes([sum(prefix) % 3]))
+        return BlockHashCache(pool, start_hash=OneOfThreeKeys)
 
 
 class OffLife(CacheLife):

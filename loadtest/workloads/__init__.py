@@ -1,0 +1,1 @@
+"""One module per workload: what is sent, what is measured, what is reported."""
