@@ -7,7 +7,9 @@ Read in this order:
 
     __main__    the only wiring: configuration -> objects -> uvicorn
     pipeline    one request's story
-    app         HTTP routes: body in, JSON or server-sent events out, hang-ups noticed
+    app         HTTP routes, from the body to the answer
+    inbound     headers, the body within its limit, and the hang-up
+    reply       a whole body, a stream of events, or an error
     openai      the request types, and what is refused by name
     intake      an OpenAI request as a job: what each worker is asked
     tenants     who asks, and what they may
@@ -16,6 +18,7 @@ Read in this order:
     ring        consistent hashing with bounded load
     fleet       the live workers and their leases
     link        the gRPC stream to one worker
+    mailbox     where a link leaves a request's events
     answer      the response objects and their events
     request     the values between intake, link and answer
     telemetry   every metric and the log

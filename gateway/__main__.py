@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import random
 import secrets
 import socket
@@ -86,7 +87,7 @@ def serving_config(app: Starlette, config: GatewayConfig) -> uvicorn.Config:
         access_log=False,
         log_config=None,
         server_header=False,
-        timeout_graceful_shutdown=int(config.shutdown_s),
+        timeout_graceful_shutdown=math.ceil(config.shutdown_s),
     )
 
 

@@ -270,8 +270,10 @@ def resolve_model(service: Service, name: str, tenant: Tenant) -> str:
     model = aliases.get(name, name)
     if not _allows(tenant, name, aliases):
         raise ModelNotFound(name)
-    if not service.fleet.knows(model):
-        raise ModelNotFound(name) if service.fleet.ready else NoWorker("no worker is linked")
+    fleet = service.fleet
+    if not fleet.knows(model):
+        settled = fleet.ready and fleet.settled
+        raise ModelNotFound(name) if settled else NoWorker("the workers are not all known yet")
     return model
 
 

@@ -1,6 +1,7 @@
 """The live workers by their stable names, how loaded they are, and the leases on them.
 
-Links write here: `join` after the hello, `report` with each step, `leave` when the stream breaks.
+Links write here: `expect` when they are made, `join` after the hello, `report` with each step,
+`leave` when the stream breaks, `heard` when an attempt ended, well or not.
 A lease counts one request in flight; it is a context manager, so that no path forgets to give it
 back, and it counts on the very worker object it was taken from: one that came back under the same
 name starts at zero.
@@ -93,7 +94,16 @@ class Fleet:
         self.changed = asyncio.Event()
         self._workers: dict[str, Worker] = {}
         self._known_models: set[str] = set()
+        self._expected: set[str] = set()
         self._in_flight = 0
+
+    def expect(self, address: str) -> None:
+        """A worker may be there; until it was heard, which models are served is not settled."""
+        self._expected.add(address)
+
+    def heard(self, address: str) -> None:
+        """What is at the address is known now: a worker that joined, or nobody."""
+        self._expected.discard(address)
 
     def join(self, info: WorkerInfo, door: Door) -> None:
         """The worker may be routed to. Raises NameTaken."""
@@ -133,6 +143,11 @@ class Fleet:
     def knows(self, model: str) -> bool:
         """Whether the model is served, or was by a worker that may come back."""
         return model in self._known_models
+
+    @property
+    def settled(self) -> bool:
+        """Whether every expected worker was tried once: an unknown model is really unknown."""
+        return not self._expected
 
     @property
     def ready(self) -> bool:

@@ -117,12 +117,9 @@ def _part(caller: Caller, decoding: Decoding, prompt: Prompt, prefix: StaticPref
 
 
 def _plain(message: Message) -> dict[str, object]:
-    """The message as the chat template sees it: text parts joined by newlines, no nulls."""
-    content = message.content
-    if isinstance(content, list):
-        content = "\n".join(part["text"] for part in content)
-    plain: dict[str, object] = {"role": message.role, "content": content or ""}
-    for name in ("name", "reasoning_content", "tool_call_id"):
+    """The message without nulls; text parts stay parts, since some templates read them so."""
+    plain: dict[str, object] = {"role": message.role}
+    for name in ("content", "name", "reasoning_content", "tool_call_id"):
         value = getattr(message, name)
         if value is not None:
             plain[name] = value

@@ -194,6 +194,7 @@ class WorkerLink:
         self._log = context.log.bind(worker=self._label, address=target.address)
         self._incarnation = ""
         self._last_reason = ""
+        context.fleet.expect(target.address)
 
     async def run(self) -> None:
         """Connect, converse, and again after a pause that grows while it does not hold."""
@@ -202,6 +203,7 @@ class WorkerLink:
         while True:
             began = clock()
             reason = await self._attempt()
+            self._context.fleet.heard(self._target.address)
             self._context.telemetry.link_breaks.labels(self._label, reason).inc()
             if clock() - began > settings.backoff_max_s:
                 pause = settings.backoff_min_s
@@ -255,6 +257,7 @@ class WorkerLink:
         except NameTaken as error:
             raise LinkBroken("name", f"{info.name!r} is linked already") from error
         up = context.telemetry.worker_up.labels(info.name)
+        context.fleet.heard(self._target.address)
         up.set(1)
         self._last_reason = ""
         if info.incarnation != self._incarnation:

@@ -73,7 +73,7 @@ class _Progress:
     first_choice: int
     tried: set[str] = field(default_factory=set)
     worker: Worker | None = None
-    hold: ExitStack = field(default_factory=ExitStack)
+    hold: ExitStack | None = None
     num_tokens: int = 0
     has_output: bool = False
 
@@ -207,11 +207,11 @@ class Run:
 
     def _release(self, progress: _Progress, usage: Usage) -> None:
         """Give back what the part holds and count what it used."""
-        progress.hold.close()
-        if progress.worker is not None:
+        hold, progress.hold = progress.hold, None
+        if hold is not None and progress.worker is not None:
+            hold.close()
             labels = (self._job.tenant.id, self._job.model, progress.worker.name)
             self._pipeline.telemetry.count_tokens(labels, usage)
-        progress.num_tokens = 0
 
     def _finish(self, error: BaseException | None) -> None:
         for progress in self._parts:
@@ -227,7 +227,7 @@ class Run:
             route=self._job.route,
             status=status,
             outcome=outcome,
-            detail=str(error) if isinstance(error, GatewayError) else None,
+            detail=str(error) if isinstance(error, GatewayError) and status >= 500 else None,
             prompt_tokens=self.usage.prompt_tokens,
             cached_tokens=self.usage.cached_tokens,
             completion_tokens=self._record.num_tokens,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -277,12 +276,8 @@ class EventLog:
         self, level: int, event: str, fields: dict[str, FieldValue], with_traceback: bool = False
     ) -> None:
         if self._logger.isEnabledFor(level):
-            line = " ".join(
-                [
-                    event,
-                    *(f"{key}={_field(value)}" for key, value in (self._fields | fields).items()),
-                ]
-            )
+            told = (item for item in (self._fields | fields).items() if item[1] is not None)
+            line = " ".join([event, *(f"{key}={_field(value)}" for key, value in told)])
             self._logger.log(level, "%s", line, exc_info=with_traceback)
 
 
@@ -313,4 +308,5 @@ class _LineFormatter(logging.Formatter):
 def _field(value: FieldValue) -> str:
     """A value without spaces as it is, any other as a JSON string: one event stays one line."""
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return text if re.fullmatch(r"[!-~]+", text) and '"' not in text else json.dumps(text)
+    plain = text.isprintable() and text.isascii() and not {" ", '"'} & set(text)
+    return text if plain and text else json.dumps(text)

@@ -1,1 +1,19 @@
-"""."""
+"""A worker: one model, one prefix cache, one loop, behind one gRPC stream per gateway.
+
+Read in this order:
+
+    __main__    the only wiring, and the one place that picks a cache
+    link        the gRPC door: messages to values and back
+    service     every request's one life and one end
+    intake      a submission in tokens: template, tokeniser, limits
+    engine      the loop: plan, run, apply; its thread and two queues
+    scheduler   who runs in a step, how many tokens, on which pages
+    cache/      the page pool and the prefix caches over it
+    step        all that crosses the torch line
+    runner      a plan as tensors: copies, one forward, samples
+    model/      the two model members, and the files they load
+    sampler     logits to token ids
+    stream      tokens to text, stop strings, usage
+
+Up to `step` no module imports torch.
+"""

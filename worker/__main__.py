@@ -91,7 +91,8 @@ def main() -> int:
 
 async def serve(config: WorkerConfig) -> None:
     """Loads the model, serves until SIGTERM or SIGINT, drains."""
-    torch.set_num_threads(config.threads)
+    # Our kernels bring their own threads; torch's barriers would only stall beside them.
+    torch.set_num_threads(config.threads if config.member == "modules" else 1)
     folder = resolve(config.model, default_cache_folder())
     sizes = decide(config, folder)
     service, engine, tokenizer, telemetry = build(config, folder, sizes)

@@ -174,24 +174,43 @@ INLINE void add_wide(const int rows, const struct tile *tile, int ahead, int lo,
     }
 }
 
-/* One online-softmax step: scores in weight[r] become weights; lanes off the mask count nothing. */
-INLINE void soften(const struct request *a, struct job *j, int r, m16 mask) {
-    v16 score = load(j->weight[r]);
-    if (a->softcap > 0.0f) {
-        v16 e = exp16(score * splat(2.0f / a->softcap));
-        score = splat(a->softcap) * (splat(1.0f) - splat(2.0f) / (e + splat(1.0f)));
-    }
-    float peak = lane_max(pick(mask, score, splat(-3.0e38f)));
-    if (peak > j->max[r]) {
-        v16 shrink = exp16(splat(j->max[r] - peak));
-        j->max[r] = peak;
-        j->sum[r] *= shrink;
-        for (int i = 0; i < VECTORS; i++)
-            store(j->acc[r] + i * LANES, load(j->acc[r] + i * LANES) * shrink);
-    }
-    v16 weight = pick(mask, exp16(score - splat(j->max[r])), splat(0.0f));
+/* One online-softmax step has three parts; each works on one row, in place on weight[r]. */
+INLINE void cap_scores(const struct request *a, struct job *j, int r) {
+    v16 e = exp16(load(j->weight[r]) * splat(2.0f / a->softcap));
+    store(j->weight[r],
+          splat(a->softcap) * (splat(1.0f) - splat(2.0f) / (e + splat(1.0f))));
+}
+
+/* Raises the row's maximum to its scores on the mask and shrinks what was summed so far. */
+INLINE void raise_max(struct job *j, int r, m16 mask) {
+    float peak = lane_max(pick(mask, load(j->weight[r]), splat(-3.0e38f)));
+    if (!(peak > j->max[r])) return;
+    v16 shrink = exp16(splat(j->max[r] - peak));
+    j->max[r] = peak;
+    j->sum[r] *= shrink;
+    for (int i = 0; i < VECTORS; i++)
+        store(j->acc[r] + i * LANES, load(j->acc[r] + i * LANES) * shrink);
+}
+
+/* Scores become weights; lanes off the mask weigh nothing. */
+INLINE void weigh(struct job *j, int r, m16 mask) {
+    v16 weight = exp16(load(j->weight[r]) - splat(j->max[r]));
+    weight = pick(mask, weight, splat(0.0f));
     store(j->weight[r], weight);
     j->sum[r] += weight;
+}
+
+/* The step for rows that see the whole tile. Late tiles seldom raise a maximum: one look at all
+ * rows together spares most of them the search for their own. */
+static void soften(const struct request *a, struct job *j, int from, int n) {
+    const m16 all = (m16){} == (m16){};
+    m16 above = {};
+    if (a->softcap > 0.0f)
+        for (int r = from; r < from + n; r++) cap_scores(a, j, r);
+    for (int r = from; r < from + n; r++) above |= load(j->weight[r]) > splat(j->max[r]);
+    if (any_lane(above))
+        for (int r = from; r < from + n; r++) raise_max(j, r, all);
+    for (int r = from; r < from + n; r++) weigh(j, r, all);
 }
 
 #define SCORES(rows)                                                                   \
@@ -205,7 +224,6 @@ INLINE void soften(const struct request *a, struct job *j, int r, m16 mask) {
 /* Rows [from, from + n) all see the whole tile. */
 static void whole_tile(const struct request *a, struct job *j, int from, int n,
                        const struct tile *tile) {
-    const m16 all = (m16){} == (m16){};
     for (int i = 0; i < n;) {
         if (n - i >= SCORE_ROWS) {
             SCORES(SCORE_ROWS)
@@ -223,7 +241,8 @@ static void whole_tile(const struct request *a, struct job *j, int from, int n,
             SCORES(1)
         }
     }
-    for (int i = 0; i < n; i++) soften(a, j, from + i, all);
+    for (int i = 0; i < n; i += SCORE_ROWS)
+        soften(a, j, from + i, n - i < SCORE_ROWS ? n - i : SCORE_ROWS);
     for (int i = 0; i < n;) {
 #ifdef __AVX512F__
         if (n - i >= 4) {
@@ -244,8 +263,11 @@ static void whole_tile(const struct request *a, struct job *j, int from, int n,
 static void part_tile(const struct request *a, struct job *j, int r, int lo, int hi,
                       const struct tile *tile) {
     const m16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const m16 mask = (lane >= lo) & (lane < hi);
     scores(1, tile->keys, tile->next_keys, j->query + r, j->weight + r);
-    soften(a, j, r, (lane >= lo) & (lane < hi));
+    if (a->softcap > 0.0f) cap_scores(a, j, r);
+    raise_max(j, r, mask);
+    weigh(j, r, mask);
     add_wide(1, tile, 1, lo, hi, j->weight + r, j->acc + r);
 }
 

@@ -34,7 +34,7 @@ FLAGS = (
 )
 # Tried in this order: not every compiler knows every flag. Each list is complete in itself.
 TARGETS = (
-    ("-march=x86-64",),
+    ("-march=native", "-mprefer-vector-width=512"),
     ("-march=native",),
     ("-mcpu=native",),
     (),

@@ -2,8 +2,10 @@
  *
  *   w [N][K]  ->  packed [ceil(N / PANEL)][K][PANEL]     zero padded; one panel is PANEL outputs
  *
- * Each y[m][n] is one chain of multiply-adds over k = 0..K-1, the bias last, whatever M, N, the
- * threads or the blocking: a row's result does not depend on the rows beside it, bit for bit.
+ * Each y[m][n] is a sum over runs of RUN products, each run one chain of multiply-adds, the runs
+ * added in order, the bias last, whatever M, N, the threads or the blocking: a row's result does
+ * not depend on the rows beside it, bit for bit. (Runs, since the rounding error of one chain grows
+ * with its length.)
  * Panels are the outer loop, so for few rows the weights stream from memory once. */
 #include "crew.h"
 
@@ -25,6 +27,7 @@
 #define ROWS 6
 #endif
 #define PANEL (LANE * VECS)
+#define RUN 64   /* products in one chain */
 #define AHEAD 16 /* panel rows to fetch ahead */
 #define TASKS 4   /* per thread and call */
 #define INLINE static inline __attribute__((always_inline))
@@ -51,21 +54,29 @@ void pack_weight(const float *w, int64_t ldw, float *out, int32_t N, int32_t K) 
 /* x block of `rows` rows, packed [K][rows]; y row stride ldy; only `width` outputs are stored. */
 INLINE void kernel(const int rows, const float *x, const float *w, const float *bias, float *y,
                    int64_t ldy, int K, int width) {
-    vec sum[ROWS][VECS];
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int i = 0; i < VECS; i++) sum[r][i] = (vec){};
-    for (int k = 0; k < K; k++, x += rows, w += PANEL) {
-        vec b[VECS];
-        if (rows < 4)
-            for (int i = 0; i < PANEL; i += 16) __builtin_prefetch(w + AHEAD * PANEL + i, 0, 2);
-#pragma GCC unroll 4
-        for (int i = 0; i < VECS; i++) b[i] = load(w + i * LANE);
+    vec total[ROWS][VECS];
+    for (int k0 = 0; k0 < K; k0 += RUN) {
+        vec sum[ROWS][VECS];
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
-            for (int i = 0; i < VECS; i++) sum[r][i] += x[r] * b[i];
+            for (int i = 0; i < VECS; i++) sum[r][i] = (vec){};
+        int end = K - k0 < RUN ? K : k0 + RUN;
+        for (int k = k0; k < end; k++, x += rows, w += PANEL) {
+            vec b[VECS];
+            if (rows < 4)
+                for (int i = 0; i < PANEL; i += 16) __builtin_prefetch(w + AHEAD * PANEL + i, 0, 2);
+#pragma GCC unroll 4
+            for (int i = 0; i < VECS; i++) b[i] = load(w + i * LANE);
+#pragma GCC unroll 16
+            for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+                for (int i = 0; i < VECS; i++) sum[r][i] += x[r] * b[i];
+        }
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+            for (int i = 0; i < VECS; i++) total[r][i] = k0 ? total[r][i] + sum[r][i] : sum[r][i];
     }
     vec shift[VECS];
     float padded[PANEL] = {0};
@@ -74,11 +85,11 @@ INLINE void kernel(const int rows, const float *x, const float *w, const float *
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 4
-        for (int i = 0; i < VECS; i++) sum[r][i] += shift[i];
+        for (int i = 0; i < VECS; i++) total[r][i] += shift[i];
         if (width == PANEL) {
-            memcpy(y + r * ldy, sum[r], sizeof sum[r]);
+            memcpy(y + r * ldy, total[r], sizeof total[r]);
         } else {
-            memcpy(padded, sum[r], sizeof padded);
+            memcpy(padded, total[r], sizeof padded);
             memcpy(y + r * ldy, padded, width * sizeof(float));
         }
     }

@@ -61,6 +61,14 @@ INLINE float lane_sum(v16 v) {
     return v[0];
 }
 
+INLINE int any_lane(m16 mask) {
+    mask |= ROTATE(mask, 8);
+    mask |= ROTATE(mask, 4);
+    mask |= ROTATE(mask, 2);
+    mask |= ROTATE(mask, 1);
+    return mask[0] != 0;
+}
+
 /* e**x within 2 ulp on [-87.3, 88]; above, e**88; below, exactly 0; exp(0) is exactly 1.
  * Cephes' polynomial after x = n ln 2 + r. */
 INLINE v16 exp16(v16 x) {

@@ -165,6 +165,29 @@ async def test_an_unknown_model_is_not_found(live):
     assert caught.value.param == "model"
 
 
+async def test_a_model_is_not_called_unknown_before_every_worker_was_heard(start_worker, serve):
+    mute = await start_worker(name="w1", greets=False)
+    live = await serve(await start_worker(), mute)
+    await live.until_linked("w0")
+    request = {**CHAT, "model": "huge"}
+    early = await live.http.post("/v1/chat/completions", json=request)
+    assert early.status_code == 503
+    await live.until(lambda: live.gateway.fleet.settled)
+    late = await live.http.post("/v1/chat/completions", json=request)
+    assert late.status_code == 404
+
+
+async def test_a_model_whose_workers_left_is_unavailable_not_unknown(start_worker, serve):
+    worker = await start_worker()
+    live = await serve(worker)
+    await live.until_linked("w0")
+    await worker.stop()
+    await live.until(lambda: not live.gateway.fleet.ready)
+    response = await live.http.post("/v1/chat/completions", json=CHAT)
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "no_worker")
+    live.assert_nothing_is_left()
+
+
 async def test_a_refusal_names_the_field(live):
     with pytest.raises(openai.BadRequestError) as caught:
         await live.openai.chat.completions.create(**CHAT, temperature=3)

@@ -226,6 +226,28 @@ async def test_a_slow_client_holds_up_nobody_and_gets_everything(start_worker, s
     live.assert_nothing_is_left()
 
 
+async def test_a_client_that_stops_reading_and_goes_away_is_cancelled(start_worker, serve):
+    async def flood(submit, line):
+        while True:
+            line.text(submit.request_id, "x" * 65536)
+            await asyncio.sleep(0.001)
+
+    worker = await start_worker(script=flood)
+    live = await serve(worker)
+    await live.until_linked("w0")
+    body = json.dumps({**CHAT, "stream": True}).encode()
+    _, writer = await asyncio.open_connection("127.0.0.1", live.port, limit=1024)
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    await live.until(lambda: len(worker.submits) == 1)
+    await asyncio.sleep(0.2)
+    assert worker.cancels == []
+    writer.transport.abort()
+    await live.until(lambda: len(worker.cancels) == 1)
+    await live.until(lambda: live.gateway.fleet.in_flight == 0)
+    live.assert_nothing_is_left()
+
+
 async def test_equal_prefixes_go_to_one_worker_and_others_spread(start_worker, serve):
     workers = [await start_worker(name=f"w{i}") for i in range(4)]
     live = await serve(*workers)

@@ -53,7 +53,7 @@ class Lab:
             threads=setting.threads,
             member=setting.member,
         )
-        torch.set_num_threads(setting.threads)
+        torch.set_num_threads(setting.threads if setting.member == "modules" else 1)
         self.model = load(self.folder, options)
         self.runner = Runner(self.model, torch.device("cpu"))
         self.fresh(setting)

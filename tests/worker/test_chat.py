@@ -49,7 +49,8 @@ TOOL_TEMPLATE = """
 {%- endif %}
 """
 MARKED_TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}<|left|>{{ m['role'] }}: {{ m['content'] }} <|right|>\n"
+    "{{ bos_token }}{% for m in messages %}go  <|left|>{{ m['role'] }}: {{ m['content'] }} "
+    "<|right|>\n"
     "{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
 )
 PLAIN_TEMPLATE = (
@@ -302,6 +303,29 @@ def test_tokens_before_a_boundary_stay_whatever_follows(
     others = chat.encode(head + other).ids
     assert others[:end] == ids[:end]
     assert chat.boundary_positions(head + other, (), None, [len(head)], others) == [end]
+
+
+@pytest.mark.parametrize("text", ["I say Hel", "I say Zqvhel", "I say Hel \n"])
+def test_a_word_that_may_go_on_is_left_out_where_no_special_token_parts(
+    tokenizer: Tokenizer, text: str
+) -> None:
+    chat = with_template(tokenizer, PLAIN_TEMPLATE)
+    messages = [{"role": "user", "content": text}, {"role": "user", "content": "!"}]
+    ids = chat.encode(messages).ids
+    [end] = chat.boundary_positions(messages, (), None, [1], ids)
+    assert b"".join(map(tokenizer.token_bytes, ids[:end])) == b"I say"
+
+
+def test_a_known_boundary_is_not_believed_where_the_tokens_differ(tokenizer: Tokenizer) -> None:
+    today = [datetime(2026, 5, 1)]
+    source = "{{ strftime_now('%-d %B') }}" + TOOL_TEMPLATE
+    chat = ChatTemplate(Template(source, source, {}, now=lambda: today[0]), tokenizer)
+    ids = chat.encode(LONG).ids
+    [before] = chat.boundary_positions(LONG, (), None, [1], ids)
+    today[0] = datetime(2026, 9, 30)
+    later = chat.encode(LONG).ids
+    assert len(later) > len(ids)
+    assert chat.boundary_positions(LONG, (), None, [1], later) == [before + len(later) - len(ids)]
 
 
 def test_a_boundary_is_known_the_second_time(

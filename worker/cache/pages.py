@@ -106,9 +106,9 @@ class PagePool:
 
     def index(self, pages: Iterable[int]) -> None:
         """Notes that referenced pages can be matched from now on."""
+        indexed = self._indexed
         for page in pages:
-            assert self._refs[page] > 0, f"page {page} indexed while nobody holds it"
-            self._indexed[page] = 1
+            indexed[page] = 1
 
     def unindex(self, page: int) -> None:
         """Notes that a page can no longer be matched; an unreferenced one becomes free."""

@@ -71,6 +71,13 @@ def test_logits_have_the_same_bits_whatever_the_batch(
         assert same_bits(left, right)
 
 
+def test_float64_agrees_to_the_last_digits_on_the_reference(tmp_path: Path) -> None:
+    modules = tiny("qwen3", tmp_path).double()
+    model = lowered(tmp_path, dtype=torch.float64, backend="reference")
+    for found, right in zip(paged_logits(model, CHUNKED), eager_logits(modules), strict=True):
+        torch.testing.assert_close(found, right.float(), atol=1e-6, rtol=1e-6)
+
+
 def test_only_the_requested_rows_come_back_in_their_order(tmp_path: Path) -> None:
     tiny("llama", tmp_path)
     model = lowered(tmp_path)

@@ -1,0 +1,83 @@
+"""One file, a few flags, and errors that say what to mend."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gateway.__main__ import _configure
+from gateway.config import ConfigError, WorkerConfig, load, worker_flag
+
+FILE = """
+port: 9000
+workers:
+  - {name: w0, address: "127.0.0.1:50051"}
+  - {address: "worker-1.pando:50051"}
+aliases: {gpt: tiny}
+tenants:
+  - {id: acme, keys: ["sha256:%s"], models: [tiny]}
+limits: {choices: 4}
+link: {silence_s: 2.5}
+""" % ("a" * 64)
+
+
+def test_a_file_is_read_and_the_rest_has_defaults(tmp_path):
+    path = tmp_path / "gateway.yaml"
+    path.write_text(FILE)
+    config = load(path, {})
+    assert config.port == 9000
+    assert config.workers[0] == WorkerConfig("127.0.0.1:50051", "w0")
+    assert config.workers[1].name is None
+    assert (config.limits.choices, config.limits.messages) == (4, 2048)
+    assert config.link.silence_s == 2.5
+    assert config.keep_alive_s == 15.0
+
+
+def test_json_is_a_config_file_too(tmp_path):
+    path = tmp_path / "gateway.json"
+    path.write_text(json.dumps({"port": 1234}))
+    assert load(path, {}).port == 1234
+
+
+def test_flags_stand_over_the_file(tmp_path):
+    path = tmp_path / "gateway.yaml"
+    path.write_text(FILE)
+    config = _configure(
+        ["--config", str(path), "--port", "0", "--worker", "a=[::1]:1", "--worker", "h:2"]
+    )
+    assert config.port == 0
+    assert config.workers == (WorkerConfig("[::1]:1", "a"), WorkerConfig("h:2"))
+    assert config.aliases == {"gpt": "tiny"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"port": 70000}, ["port", "70000", "65535"]),
+        ({"limits": {"choices": 0}}, ["limits.choices", "0", ">= 1"]),
+        ({"link": {"silence_s": -1}}, ["link.silence_s", "-1", "> 0"]),
+        ({"workers": [{"address": "nowhere"}]}, ["workers[0].address", "nowhere"]),
+        ({"workers": [worker_flag("a:1"), worker_flag("b=a:1")]}, ["workers.address", "a:1"]),
+        ({"workers": [worker_flag("a=b:1"), worker_flag("a=b:2")]}, ["workers.name", "'a'"]),
+        ({"colour": "red"}, ["colour"]),
+        ({"tenants": [{"id": "a", "keys": []}]}, ["tenants[0].keys", "[]"]),
+        ({"tenants": [{"id": "a", "keys": ["clear"]}]}, ["tenants[0].keys[0]", "clear"]),
+        ({"link": {"backoff_min_s": 9}}, ["link.backoff_min_s", "9", "3.0"]),
+        ({"log_level": "loud"}, ["log_level", "loud"]),
+    ],
+)
+def test_an_error_names_field_value_and_range(settings, words):
+    with pytest.raises(ConfigError) as caught:
+        load(None, settings)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["- a", "port: [", "3"])
+def test_a_file_that_is_no_mapping_is_refused(tmp_path, text):
+    path = tmp_path / "gateway.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"gateway\.yaml"):
+        load(path, {})
+    with pytest.raises(ConfigError, match="missing"):
+        load(tmp_path / "missing.yaml", {})

@@ -1,0 +1,68 @@
+"""Who is live, and leases that come back on every path."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.fleet import Fleet, NameTaken, WorkerInfo, WorkerLoad
+
+TINY = WorkerInfo("w0", "a", "tiny")
+
+
+@pytest.fixture
+def fleet():
+    fleet = Fleet()
+    fleet.join(TINY, door=None)
+    return fleet
+
+
+def test_a_lease_counts_while_it_is_held_also_when_its_holder_fails(fleet):
+    worker = fleet.workers()[0]
+
+    def fail_while_holding_it() -> None:
+        with fleet.lease(worker):
+            assert (worker.in_flight, fleet.in_flight) == (1, 1)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_while_holding_it()
+    assert (worker.in_flight, fleet.in_flight) == (0, 0)
+
+
+def test_a_worker_that_comes_back_starts_at_zero(fleet):
+    old = fleet.workers()[0]
+    with fleet.lease(old):
+        fleet.leave("w0")
+        fleet.join(WorkerInfo("w0", "b", "tiny"), door=None)
+        new = fleet.workers()[0]
+        assert (new.in_flight, fleet.in_flight) == (0, 1)
+    assert (new.in_flight, fleet.in_flight) == (0, 0)
+
+
+def test_a_name_stands_for_one_worker(fleet):
+    with pytest.raises(NameTaken):
+        fleet.join(TINY, door=None)
+
+
+def test_only_generating_workers_that_stay_are_routed_to(fleet):
+    fleet.join(WorkerInfo("r0", "a", "tiny", task="rerank"), door=None)
+    assert list(fleet.serving("tiny")) == ["w0"]
+    fleet.report("w0", WorkerLoad(draining=True))
+    assert fleet.serving("tiny") == {}
+
+
+def test_an_unknown_model_is_settled_once_every_worker_was_heard(fleet):
+    fleet.expect("a:1")
+    fleet.expect("a:2")
+    fleet.heard("a:1")
+    assert not fleet.settled
+    fleet.heard("a:2")
+    assert fleet.settled
+
+
+def test_a_model_stays_known_when_its_last_worker_left(fleet):
+    fleet.leave("w0")
+    assert not fleet.ready
+    assert fleet.models() == ()
+    assert fleet.knows("tiny")
+    assert not fleet.knows("huge")

@@ -1,0 +1,98 @@
+"""The body within its limit, and the hang-up told from the end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.errors import BodyTimeout, BodyTooLarge, ClientGone
+from gateway.inbound import read_body, sane_request_id, unless_gone
+
+
+def receiving(*messages: dict):
+    """A receive that gives the messages, then waits for ever."""
+    left = list(messages)
+
+    async def receive() -> dict:
+        if not left:
+            await asyncio.Event().wait()
+        return left.pop(0)
+
+    return receive
+
+
+def piece(body: bytes, more: bool = True) -> dict:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+GONE = {"type": "http.disconnect"}
+SCOPE: dict = {"headers": []}
+
+
+async def test_pieces_become_one_body():
+    receive = receiving(piece(b"a"), piece(b""), piece(b"b", more=False))
+    assert await read_body(SCOPE, receive, 2, 60) == b"ab"
+
+
+async def test_a_body_that_is_too_large_is_refused_at_once():
+    with pytest.raises(BodyTooLarge):
+        await read_body(SCOPE, receiving(piece(b"abc")), 2, 60)
+    declared = {"headers": [(b"content-length", b"3")]}
+    with pytest.raises(BodyTooLarge):
+        await read_body(declared, receiving(), 2, 60)
+
+
+async def test_a_body_that_stops_or_whose_sender_leaves_is_given_up():
+    with pytest.raises(BodyTimeout):
+        await read_body(SCOPE, receiving(piece(b"a")), 9, 0.001)
+    with pytest.raises(ClientGone):
+        await read_body(SCOPE, receiving(piece(b"a"), GONE), 9, 60)
+
+
+async def test_a_hang_up_cancels_the_work_and_says_so():
+    unwound = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            unwound.set()
+
+    with pytest.raises(ClientGone):
+        await unless_gone(receiving(GONE), work())
+    assert unwound.is_set()
+    assert asyncio.current_task().cancelling() == 0
+
+
+async def test_the_end_of_the_answer_is_no_hang_up():
+    complete = asyncio.Event()
+
+    async def receive() -> dict:
+        await complete.wait()
+        return GONE
+
+    async def work() -> None:
+        complete.set()
+
+    await unless_gone(receive, work())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert asyncio.current_task().cancelling() == 0
+
+
+async def test_a_cancel_from_elsewhere_stays_a_cancel():
+    task = asyncio.create_task(unless_gone(receiving(), asyncio.Event().wait()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [(b"req-1.a:B_2", True), (b"", False), (b"a b", False), (b"x" * 129, False), (b"\xff", False)],
+)
+def test_only_a_sane_request_id_is_kept(value, kept):
+    scope = {"headers": [(b"x-request-id", value)]}
+    assert (sane_request_id(scope) is not None) == kept

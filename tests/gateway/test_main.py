@@ -1,0 +1,70 @@
+"""The process: it says where it listens, becomes ready, and leaves when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import sys
+
+import httpx
+
+from tests.gateway.fake_worker import endless
+
+
+async def gateway(*flags: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "gateway", *flags, stderr=asyncio.subprocess.PIPE
+    )
+
+
+async def listening_port(process: asyncio.subprocess.Process) -> int:
+    async with asyncio.timeout(30):
+        async for line in process.stderr:
+            if found := re.search(rb" listening host=127.0.0.1 port=(\d+)", line):
+                return int(found[1])
+    raise AssertionError("it ended")
+
+
+async def until_ready(http: httpx.AsyncClient) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                if (await http.get("/ready")).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(0.02)
+
+
+async def test_it_serves_from_its_flags_and_leaves_at_a_signal_with_a_stream_open(
+    start_worker, tmp_path
+):
+    worker = await start_worker(script=endless)
+    settings = tmp_path / "gateway.yaml"
+    settings.write_text("shutdown_s: 1.0\n")
+    process = await gateway(
+        "--config", str(settings), "--port", "0", "--worker", f"w0={worker.address}"
+    )
+    port = await listening_port(process)
+    base = f"http://127.0.0.1:{port}"
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
+    async with httpx.AsyncClient(base_url=base, trust_env=False) as http:
+        await until_ready(http)
+        async with http.stream("POST", "/v1/chat/completions", json=body) as response:
+            assert response.headers["x-pando-worker"] == "w0"
+            lines = response.aiter_lines()
+            await anext(lines)
+            process.send_signal(signal.SIGTERM)
+            _, log = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode in (0, -signal.SIGTERM)
+    assert b" request_ended " in log
+    assert b"outcome=client_closed" in log
+
+
+async def test_a_wrong_setting_ends_it_with_a_sentence():
+    process = await gateway("--port", "70000")
+    _, log = await process.communicate()
+    assert process.returncode == 1
+    assert log.startswith(b"gateway: port is 70000: ")
+    assert b"Traceback" not in log

@@ -1,0 +1,231 @@
+"""What is refused, by which name; and that nothing odd gets through or breaks the parser."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.config import LimitConfig
+from gateway.errors import InvalidRequest, public_body
+from gateway.openai import ChatRequest, CompletionRequest, read_chat, read_completion
+
+LIMITS = LimitConfig()
+USER = {"role": "user", "content": "Hi"}
+
+
+def chat(**fields: object) -> bytes:
+    return json.dumps({"model": "m", "messages": [USER], **fields}).encode()
+
+
+def refused(body: bytes, read=read_chat, limits: LimitConfig = LIMITS) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        read(body, limits)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"top_p": -0.1}, "top_p"),
+        ({"n": 0}, "n"),
+        ({"n": 17}, "n"),
+        ({"n": True}, "n"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_completion_tokens": 2**31}, "max_completion_tokens"),
+        ({"presence_penalty": 3}, "presence_penalty"),
+        ({"logit_bias": {"1": 101}}, "logit_bias[...]"),
+        ({"logit_bias": {"one": 1}}, "logit_bias"),
+        ({"logit_bias": {"2147483648": 1}}, "logit_bias"),
+        ({"logit_bias": {str(i): 1 for i in range(1025)}}, "logit_bias"),
+        ({"seed": 2**63}, "seed"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"top_logprobs": 21, "logprobs": True}, "top_logprobs"),
+        ({"stop": ""}, "stop"),
+        ({"stop": ["a", ""]}, "stop[1]"),
+        ({"stop": ["a"] * 17}, "stop"),
+        ({"stop": "x" * 1025}, "stop"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids[0]"),
+        ({"stop_token_ids": [1] * 129}, "stop_token_ids"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "stream_options": {"x": 1}}, "stream_options.x"),
+        ({"min_p": 1.5}, "min_p"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"top_k": -2}, "top_k"),
+        ({"messages": []}, "messages"),
+        ({"messages": "Hi"}, "messages"),
+        ({"messages": [USER] * 2049}, "messages"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [USER, {"role": "user"}]}, "messages[1].content"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": 1}]}, "messages[0].content"),
+        ({"messages": [{**USER, "colour": 1}]}, "messages[0].colour"),
+        ({"messages": [{**USER, "tool_calls": [{}]}]}, "messages[0].tool_calls[0].id"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
+        ({"messages": [{"role": "assistant", "content": None}]}, "messages[0].content"),
+        (
+            {"messages": [{**USER, "content": [{"type": "image_url"}]}]},
+            "messages[0].content[0].type",
+        ),
+        ({"messages": [{**USER, "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
+        ({"messages": [{**USER, "audio": {"id": "a"}}]}, "messages[0].audio"),
+        ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs.tools"),
+        ({"model": ""}, "model"),
+        ({"model": "x" * 257}, "model"),
+        ({"prompt_cache_key": "x" * 257}, "prompt_cache_key"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(fields, param):
+    assert refused(chat(**fields)).param == param
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": [{"type": "function", "function": {"name": "f"}}]},
+        {"tool_choice": "auto"},
+        {"functions": [{"name": "f"}]},
+        {"function_call": "auto"},
+        {"response_format": {"type": "json_object"}},
+        {"modalities": ["text", "audio"]},
+        {"audio": {"voice": "alloy"}},
+        {"prediction": {"type": "content", "content": "x"}},
+        {"reasoning_effort": "low"},
+        {"web_search_options": {}},
+    ],
+)
+def test_what_does_nothing_here_is_refused_as_unsupported(fields):
+    error = refused(chat(**fields))
+    assert (error.param, error.code) == (next(iter(fields)), "unsupported_parameter")
+
+
+@pytest.mark.parametrize(("name", "value"), [("echo", True), ("best_of", 2), ("suffix", "x")])
+def test_unsupported_fields_of_a_completion_are_refused(name, value):
+    body = json.dumps({"model": "m", "prompt": "x", name: value}).encode()
+    error = refused(body, read_completion)
+    assert (error.param, error.code) == (name, "unsupported_parameter")
+
+
+def test_harmless_values_and_fields_for_the_operator_pass():
+    read_chat(
+        chat(
+            tools=[],
+            tool_choice="none",
+            response_format={"type": "text"},
+            modalities=["text"],
+            functions=None,
+            user="me",
+            metadata={"a": "b"},
+            store=True,
+            service_tier="auto",
+            temperature=None,
+            stop=None,
+        ),
+        LIMITS,
+    )
+
+
+def test_an_answer_of_the_sdk_can_be_sent_back_as_history():
+    history = {
+        "role": "assistant",
+        "content": "Hello",
+        "refusal": None,
+        "audio": None,
+        "function_call": None,
+        "tool_calls": None,
+        "annotations": [],
+    }
+    request = read_chat(chat(messages=[USER, history, USER]), LIMITS)
+    assert len(request.messages) == 3
+
+
+def test_missing_and_unknown_fields_have_codes_of_their_own():
+    missing = refused(b'{"model":"m"}')
+    assert (missing.param, missing.code) == ("messages", "missing_required_parameter")
+    unknown = refused(chat(colour="red"))
+    assert (unknown.param, unknown.code) == ("colour", "unknown_parameter")
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b"", None),
+        (b"{", None),
+        (b"[]", None),
+        (b"null", None),
+        (chat() + b" x", None),
+        (b"\xef\xbb\xbf{}", None),
+        (chat().replace(b"Hi", b"\xff"), None),
+        (chat().replace(b"Hi", b"\\ud800"), "messages[0].content"),
+        (chat().replace(b"Hi", b"\\udc00 \\ud83d"), "messages[0].content"),
+        (chat(temperature=0).replace(b"0}", b"NaN}"), None),
+        (chat(temperature=0).replace(b"0}", b"Infinity}"), None),
+        (chat(temperature=0).replace(b"0}", b"1e999}"), "temperature"),
+        (chat(chat_template_kwargs={"a": 0}).replace(b"0}", b"[" * 100_000), None),
+    ],
+)
+def test_what_is_no_json_text_is_refused(body, param):
+    assert refused(body).param == param
+
+
+def test_deep_nesting_is_refused_by_name():
+    value: object = 1
+    for _ in range(40):
+        value = {"a": value}
+    assert refused(chat(chat_template_kwargs={"x": value})).param == "chat_template_kwargs"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "param"),
+    [
+        ([], "prompt"),
+        ([1, "a"], "prompt"),
+        ([[1], "a"], "prompt"),
+        ([-1], "prompt[0]"),
+        ([2**31], "prompt[0]"),
+        ([[1.5]], "prompt[0][0]"),
+        (["a"] * 129, "prompt"),
+        ({"a": 1}, "prompt"),
+        (None, "prompt"),
+    ],
+)
+def test_a_prompt_is_text_or_ids_of_one_kind(prompt, param):
+    body = json.dumps({"model": "m", "prompt": prompt}).encode()
+    assert refused(body, read_completion).param == param
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+NAMES = sorted({*ChatRequest.__struct_fields__, *CompletionRequest.__struct_fields__})
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4), st.sampled_from([True, False]))
+def test_any_json_is_read_or_refused_with_a_sentence(fields, is_chat):
+    body = json.dumps({"model": "m", "messages": [USER], **fields} if is_chat else fields).encode()
+    read = read_chat if is_chat else read_completion
+    try:
+        request = read(body, LIMITS)
+    except InvalidRequest as error:
+        told = public_body(error).error
+        assert told.message
+        msgspec.json.encode(told)
+    else:
+        assert not math.isnan(request.temperature or 0)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_refused_not_broken(body):
+    for read in (read_chat, read_completion):
+        with pytest.raises(InvalidRequest):
+            read(body, LIMITS)

@@ -1,0 +1,103 @@
+"""Equal beginnings have equal keys; tenants and models never share one."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.prefix import Overrides, Scope, chat_prefix, text_prefix, token_prefix
+
+ACME = Scope("m", b"acme")
+NONE = Overrides()
+SYSTEM = {"role": "system", "content": "Be brief."}
+DEVELOPER = {"role": "developer", "content": "Use metres."}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"a": 1, "b": 2}}}
+
+messages_after = st.lists(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["user", "assistant"]), "content": st.text(max_size=9)}
+    ),
+    max_size=4,
+)
+
+
+def user(text: str) -> dict[str, object]:
+    return {"role": "user", "content": text}
+
+
+@given(messages_after, messages_after)
+def test_the_key_depends_on_the_static_prefix_alone(first, second):
+    assert chat_prefix(ACME, [SYSTEM, *first]) == chat_prefix(ACME, [SYSTEM, *second])
+
+
+def test_a_timestamp_in_the_users_message_changes_nothing():
+    keys = {chat_prefix(ACME, [SYSTEM, user(f"It is {hour}:00")], [TOOL]).key for hour in range(24)}
+    assert len(keys) == 1
+
+
+def test_tenants_and_models_differ():
+    scopes = [ACME, Scope("m", b"other"), Scope("n", b"acme"), Scope("ma", b"cme")]
+    for make in (
+        lambda scope: chat_prefix(scope, [SYSTEM]).key,
+        lambda scope: chat_prefix(scope, [SYSTEM]).boundary.digest,
+        lambda scope: text_prefix(scope, "text", 10, NONE).key,
+        lambda scope: token_prefix(scope, b"\1\0\0\0", 10, NONE).key,
+        lambda scope: chat_prefix(scope, [SYSTEM], overrides=Overrides(cache_key="k")).key,
+    ):
+        assert len({make(scope) for scope in scopes}) == len(scopes)
+
+
+def test_the_order_of_json_keys_does_not_matter_and_the_order_of_tools_does():
+    turned = json.loads(json.dumps(TOOL, sort_keys=True)[::1])
+    turned["function"] = dict(reversed(TOOL["function"].items()))
+    assert chat_prefix(ACME, [SYSTEM], [TOOL]) == chat_prefix(ACME, [SYSTEM], [turned])
+    other = {**TOOL, "type": "other"}
+    assert chat_prefix(ACME, [SYSTEM], [TOOL, other]) != chat_prefix(ACME, [SYSTEM], [other, TOOL])
+
+
+def test_the_boundary_lies_after_the_leading_system_and_developer_messages():
+    boundary = chat_prefix(ACME, [SYSTEM, DEVELOPER, user("Hi"), SYSTEM]).boundary
+    assert boundary.num_messages == 2
+    assert chat_prefix(ACME, [user("Hi")], [TOOL]).boundary.num_messages == 0
+
+
+def test_without_a_static_part_the_first_message_names_the_conversation():
+    first = chat_prefix(ACME, [user("Hi")])
+    later = chat_prefix(ACME, [user("Hi"), {"role": "assistant", "content": "Yes?"}, user("Go")])
+    assert first == later
+    assert first.boundary.num_messages == 1
+    assert first.key != chat_prefix(ACME, [user("Ho")]).key
+
+
+def test_overrides_replace_the_key_and_leave_the_boundary():
+    plain = chat_prefix(ACME, [SYSTEM])
+    levels = [
+        Overrides("p", "d", "c"),
+        Overrides(None, "d", "c"),
+        Overrides(None, None, "c"),
+    ]
+    keys = [chat_prefix(ACME, [SYSTEM], overrides=level).key for level in levels]
+    assert len({plain.key, *keys}) == 4
+    for level, key in zip(levels, keys, strict=True):
+        other = chat_prefix(ACME, [DEVELOPER], overrides=level)
+        assert other.key == key
+        assert other.boundary != plain.boundary
+
+
+def test_template_variables_move_the_boundary_not_the_route():
+    plain, varied = chat_prefix(ACME, [SYSTEM]), chat_prefix(ACME, [SYSTEM], (), {"think": False})
+    assert plain.key == varied.key
+    assert plain.boundary.digest != varied.boundary.digest
+
+
+def test_only_the_lead_of_a_plain_prompt_counts():
+    assert text_prefix(ACME, "abcdX", 4, NONE) == text_prefix(ACME, "abcdY", 4, NONE)
+    assert text_prefix(ACME, "abcX", 4, NONE) != text_prefix(ACME, "abcY", 4, NONE)
+    assert token_prefix(ACME, b"aaaabbbb", 1, NONE) == token_prefix(ACME, b"aaaacccc", 1, NONE)
+    assert token_prefix(ACME, b"aaaabbbb", 2, NONE) != token_prefix(ACME, b"aaaacccc", 2, NONE)
+
+
+def test_keys_are_the_same_in_every_process():
+    assert chat_prefix(ACME, [SYSTEM]).key.hex() == "84477d56d96e7b0e768d35e273df88f7"

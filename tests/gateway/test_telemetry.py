@@ -1,0 +1,85 @@
+"""Numbers of one request, and log lines that stay lines."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from gateway.telemetry import EventLog, Subject, Telemetry
+
+SUBJECT = Subject("acme", "tiny", "completions")
+
+
+class Clock:
+    """Seconds that a test moves."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def telemetry(clock):
+    return Telemetry(CollectorRegistry(), clock)
+
+
+def sample(telemetry, name: str, **labels: str) -> float | None:
+    return telemetry.registry.get_sample_value(f"pando_gateway_{name}", labels)
+
+
+def test_times_are_taken_from_acceptance_and_per_token_after_the_first(telemetry, clock):
+    record = telemetry.begin(SUBJECT)
+    clock.now += 1
+    record.submitted()
+    clock.now += 2
+    record.tokens(1)
+    clock.now += 4
+    record.tokens(8)
+    clock.now += 1
+    record.end(200, "finished")
+    who = {"tenant": "acme", "model": "tiny"}
+    assert sample(telemetry, "queue_seconds_sum", **who) == 1
+    assert sample(telemetry, "ttft_seconds_sum", **who) == 3
+    assert sample(telemetry, "tpot_seconds_sum", **who) == 0.5
+    assert sample(telemetry, "e2e_seconds_sum", **who) == 8
+
+
+def test_a_request_ends_once(telemetry):
+    record = telemetry.begin(SUBJECT)
+    assert sample(telemetry, "requests_in_flight", tenant="acme") == 1
+    record.end(499, "client_closed")
+    assert sample(telemetry, "requests_in_flight", tenant="acme") == 0
+    assert sample(telemetry, "ended_requests_total", outcome="client_closed") == 1
+    with pytest.raises(AssertionError):
+        record.end(200, "finished")
+
+
+def test_every_metric_has_a_sentence_and_our_prefix(telemetry):
+    telemetry.watch_workers(list)
+    for family in telemetry.registry.collect():
+        assert family.name.startswith("pando_gateway_")
+        assert family.documentation.endswith(".")
+
+
+def test_an_event_is_one_line_whatever_its_fields_hold(caplog):
+    log = EventLog(logging.getLogger("gateway")).bind(worker="w0")
+    with caplog.at_level(logging.INFO, "gateway"):
+        log.info(
+            "request_ended",
+            detail='two\nlines "quoted"',
+            seconds=0.123456789,
+            tenant="a b",
+            nothing=None,
+        )
+    assert caplog.messages == [
+        'request_ended worker=w0 detail="two\\nlines \\"quoted\\"" seconds=0.123457 tenant="a b"'
+    ]
