@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+import sys
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -11,8 +12,9 @@ from rich.console import Console
 from loadtest.client import Client
 from loadtest.errors import LoadTestError
 from loadtest.fleet import FleetWish, started
+from loadtest.peers.servers import Wish
 from loadtest.report import show
-from loadtest.workloads import shared_prefix
+from loadtest.workloads import cache_speed, fan_out, shared_prefix
 from loadtest.workloads.shared_prefix import Outcome, Shape
 
 CACHES = ("radix", "block", "off")
@@ -43,9 +45,54 @@ def run_shared_prefix(
     try:
         outcomes = {"fleet": _measured(url, shape)} if url else _measured_all(model, shape)
     except LoadTestError as error:
-        progress.print(f"loadtest: {error}", markup=False, highlight=False)
-        raise typer.Exit(1) from error
+        _refuse(error)
     show(shared_prefix.report(outcomes), Console())
+
+
+@app.command(fan_out.NAME)
+def run_fan_out(
+    engines: Annotated[
+        str, typer.Option(help=f"Comma-separated, in order, of {', '.join(fan_out.ENGINES)}.")
+    ] = "pando",
+    model: Annotated[str, typer.Option(help="What all engines run.")] = "smollm2-135m-instruct",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each engine.")] = 2,
+    vllm_python: Annotated[str, typer.Option(help="A Python that has vLLM.")] = sys.executable,
+    requests: Annotated[int, typer.Option(min=1, help="Sent together.")] = 32,
+    prefix_tokens: Annotated[int, typer.Option(min=1, help="Tokens that are shared.")] = 1500,
+    own_tokens: Annotated[int, typer.Option(min=1, help="Tokens that aren't.")] = 32,
+    new_tokens: Annotated[int, typer.Option(min=1, help="Tokens made for each.")] = 32,
+) -> None:
+    """Send many requests with one long prefix at once, to our fleet and to peers, one by one."""
+    shape = fan_out.Shape(requests, prefix_tokens, own_tokens, new_tokens)
+    outcomes = {}
+    try:
+        for name in engines.split(","):
+            if name not in fan_out.ENGINES:
+                raise LoadTestError(f"engine {name!r} is none of {', '.join(fan_out.ENGINES)}")
+            python = vllm_python if name == "vllm" else sys.executable
+            with progress.status(f"Engine {name}"):
+                outcomes[name] = fan_out.measure(name, Wish(model, threads, python), shape)
+    except LoadTestError as error:
+        _refuse(error)
+    show(fan_out.report(outcomes), Console())
+
+
+@app.command(cache_speed.NAME)
+def run_cache_speed(
+    prompts: Annotated[int, typer.Option(min=40, help="Prompts in the cache.")] = 1000,
+    prompt_tokens: Annotated[int, typer.Option(min=64, help="Tokens of each.")] = 4096,
+    page_size: Annotated[int, typer.Option(min=1, help="Tokens of a page.")] = 16,
+) -> None:
+    """Time the caches' own operations, without a model."""
+    stem = prompt_tokens * 3 // 4
+    shape = cache_speed.Shape(prompts, prompt_tokens, stem, page_size=page_size)
+    outcomes = {name: cache_speed.measure(name, shape) for name in cache_speed.CACHES}
+    show(cache_speed.report(outcomes), Console())
+
+
+def _refuse(error: LoadTestError) -> NoReturn:
+    progress.print(f"loadtest: {error}", markup=False, highlight=False)
+    raise typer.Exit(1) from error
 
 
 def _measured_all(model: str, shape: Shape) -> dict[str, Outcome]:

@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from worker.model.files import DEFAULT_MODEL, default_cache_folder, resolve
+
+# Time says nothing of a property on a machine whose cores are shared.
+settings.register_profile("pando", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("pando")
 
 
 @pytest.fixture(scope="session")
