@@ -215,7 +215,7 @@ class WorkerLink:
         channel = grpc.aio.insecure_channel(self._target.address, options=_CHANNEL_OPTIONS)
         try:
             async with channel:
-                call: Call = worker_pb2_grpc.WorkerStub(channel).Link()  # type: ignore[no-untyped-call]
+                call: Call = worker_pb2_grpc.WorkerStub(channel).Link()
                 await self._serve(call, await self._greet(call))
         except LinkBroken as broken:
             self._tell(broken)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import logging
 import os
 import random
@@ -12,6 +11,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,13 +22,11 @@ import torch
 from prometheus_client import CollectorRegistry, start_http_server
 
 from kernels.interface import KVShape
-from proto import worker_pb2_grpc
 from worker.cache.block_hash import BlockHashCache
 from worker.cache.interface import PrefixCache
 from worker.cache.off import NoCache
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
-from worker.chat import ChatTemplate
 from worker.config import ConfigError, WorkerConfig, load
 from worker.engine import Engine, StepReport
 from worker.errors import ChatUnsupported, ModelUnavailable
@@ -46,7 +44,8 @@ from worker.runner import Runner
 from worker.scheduler import Scheduler, SchedulerLimits
 from worker.service import Service, ServiceLimits
 from worker.telemetry import Telemetry, set_up_logging
-from worker.tokenizer import Tokenizer
+from worker.text.chat import ChatTemplate
+from worker.text.tokenizer import Tokenizer
 
 log = logging.getLogger("pando.worker")
 
@@ -103,7 +102,7 @@ async def serve(config: WorkerConfig) -> None:
     state = WorkerState(lambda: engine.load, engine.snapshot, tokenizer.token_bytes)
     servicer = LinkServicer(identity(config, sizes, folder), service, state, config.heartbeat_s)
     server = grpc.aio.server(options=GRPC_OPTIONS)
-    worker_pb2_grpc.add_WorkerServicer_to_server(servicer, server)
+    servicer.serve(server)
     health = Health()
     health.serve(server)
     port = server.add_insecure_port(config.listen)
@@ -132,41 +131,46 @@ def build(
     service = Service(intake, tokenizer, limits)
     registry = CollectorRegistry()
     telemetry = Telemetry(registry)
-    model = load_model(
-        folder,
-        LoadOptions(
-            num_pages=sizes.pages.num_pages,
-            page_size=config.page_size,
-            member=config.member,
-            backend=config.attention,
-            dtype=sizes.dtype,
-            device=config.device,
-            threads=config.threads,
-        ),
-    )
-    pool = PagePool(
-        sizes.pages.num_pages,
-        config.page_size,
-        max_cached_pages=_cap(config),
-        keep_freed=config.poison_freed_pages,
-    )
-    scheduler = Scheduler(
-        CACHES[config.prefix_cache](pool),
-        SchedulerLimits(sizes.max_step_tokens, config.max_running_requests),
-    )
-    runner = Runner(model, torch.device(config.device))
     loop = asyncio.get_running_loop()
 
-    def on_report(report: StepReport) -> None:
-        loop.call_soon_threadsafe(_take, report)
-
-    def _take(report: StepReport) -> None:
+    def take(report: StepReport) -> None:
         telemetry.observe(report)
         service.on_report(report)
 
-    engine = Engine(scheduler, runner, on_report)
+    def on_report(report: StepReport) -> None:
+        loop.call_soon_threadsafe(take, report)
+
+    engine = Engine(
+        _scheduler(config, sizes),
+        _runner(config, sizes, folder),
+        on_report,
+    )
     service.attach(engine)
     return service, engine, tokenizer, registry
+
+
+def _scheduler(config: WorkerConfig, sizes: Sizes) -> Scheduler:
+    pool = PagePool(
+        sizes.pages.num_pages,
+        config.page_size,
+        max_cached_pages=config.max_cached_tokens and config.max_cached_tokens // config.page_size,
+        keep_freed=config.poison_freed_pages,
+    )
+    limits = SchedulerLimits(sizes.max_step_tokens, config.max_running_requests)
+    return Scheduler(CACHES[config.prefix_cache](pool), limits)
+
+
+def _runner(config: WorkerConfig, sizes: Sizes, folder: Path) -> Runner:
+    options = LoadOptions(
+        num_pages=sizes.pages.num_pages,
+        page_size=config.page_size,
+        member=config.member,
+        backend=config.attention,
+        dtype=sizes.dtype,
+        device=config.device,
+        threads=config.threads,
+    )
+    return Runner(load_model(folder, options), torch.device(config.device))
 
 
 def decide(config: WorkerConfig, folder: Path) -> Sizes:
@@ -203,10 +207,9 @@ def identity(config: WorkerConfig, sizes: Sizes, folder: Path) -> Identity:
 async def drain(service: Service, seconds: float) -> None:
     """Takes nothing new and waits for what runs, at most so long."""
     service.draining = True
-    for _ in itertools.takewhile(lambda n: n < seconds * 20, itertools.count()):
-        if not service.num_live:
-            return
-        await asyncio.sleep(0.05)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await service.idle()
 
 
 def _announce(config: WorkerConfig, sizes: Sizes, port: int, registry: CollectorRegistry) -> None:
@@ -216,10 +219,6 @@ def _announce(config: WorkerConfig, sizes: Sizes, port: int, registry: Collector
     for line in start_lines(sizes.pages, config.prefix_cache, sizes.max_model_len):
         log.info(line)
     log.info("ready", extra={"worker": config.name, "port": port, "pid": os.getpid()})
-
-
-def _cap(config: WorkerConfig) -> int | None:
-    return config.max_cached_tokens and config.max_cached_tokens // config.page_size
 
 
 def _dtype(device: str) -> torch.dtype:

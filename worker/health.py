@@ -15,7 +15,7 @@ class Health:
     """What the standard health service says of the whole server and of the worker's service."""
 
     def __init__(self) -> None:
-        self._servicer = health.aio.HealthServicer()
+        self._servicer = health.aio.HealthServicer()  # type: ignore[attr-defined] # the stubs lack it
 
     def serve(self, server: grpc.aio.Server) -> None:
         """Adds health and reflection to a server."""

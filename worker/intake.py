@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from worker.cache.interface import TOKEN_BYTES
-from worker.chat import ChatTemplate
 from worker.errors import ChatUnsupported, ContextLengthExceeded, InvalidRequest
 from worker.request import Sampling, Stopping
 from worker.sequence import (
@@ -22,7 +21,8 @@ from worker.sequence import (
     unpack_tokens,
 )
 from worker.submission import ChatInput, Submission
-from worker.tokenizer import Tokenizer
+from worker.text.chat import ChatTemplate
+from worker.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

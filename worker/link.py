@@ -176,6 +176,10 @@ class LinkServicer(worker_pb2_grpc.WorkerServicer):
         self._state = state
         self._heartbeat_s = heartbeat_s
 
+    def serve(self, server: grpc.aio.Server) -> None:
+        """Adds the service to a server."""
+        worker_pb2_grpc.add_WorkerServicer_to_server(self, server)
+
     async def Link(  # noqa: D102 (the contract names it)
         self, request_iterator: AsyncIterator[pb.ToWorker], context: Stream
     ) -> AsyncIterator[pb.ToGateway]:

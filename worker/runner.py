@@ -107,5 +107,6 @@ def _nothing() -> None:
 def _positions(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """The position of every flattened token, int64."""
     before = np.concatenate(([0], np.cumsum(lengths)[:-1]))
-    shift: np.ndarray = np.repeat(starts - before, lengths)
-    return np.arange(int(lengths.sum()), dtype=np.int64) + shift
+    positions = np.arange(int(lengths.sum()), dtype=np.int64)
+    positions += np.repeat(starts - before, lengths)
+    return positions

@@ -22,7 +22,7 @@ from worker.intake import Intake, Prepared, specs
 from worker.scheduler import Progress
 from worker.stream import RequestStream
 from worker.submission import ChatInput, Output, Submission, Usage
-from worker.tokenizer import Tokenizer
+from worker.text.tokenizer import Tokenizer
 
 log = logging.getLogger("pando.worker.service")
 
@@ -84,6 +84,7 @@ class Service:
         self._requests: dict[tuple[Outlet, int], _Request] = {}
         self._by_sequence: dict[int, _Request] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ended = asyncio.Event()
         self.draining = False
         self.tallies = Tallies()
 
@@ -96,6 +97,12 @@ class Service:
     def num_live(self) -> int:
         """Requests accepted and not ended."""
         return len(self._requests)
+
+    async def idle(self) -> None:
+        """Returns when no request is live."""
+        while self._requests:
+            self._ended.clear()
+            await self._ended.wait()
 
     def connect(self, outlet: Outlet) -> None:
         """A link is up."""
@@ -180,7 +187,7 @@ class Service:
             return
         assert self._engine is not None
         sequences = specs(prepared, submission, self._ids)
-        request.stream = RequestStream.open(sequences, submission.rules, self._tokenizer)
+        request.stream = RequestStream.open(sequences, submission, self._tokenizer)
         for spec in sequences:
             self._by_sequence[spec.id] = request
         self._engine.submit(sequences)
@@ -221,6 +228,7 @@ class Service:
         if request.ended:
             return False
         request.ended = True
+        self._ended.set()
         del self._requests[(request.outlet, request.request_id)]
         if kind == "done":
             self.tallies.done += 1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from worker.detokenizer import Detokenizer
 from worker.request import FinishReason, TokenLogprobs
 from worker.scheduler import Progress
 from worker.sequence import SequenceSpec
-from worker.stops import StopMatcher
-from worker.submission import Output, StopRules, Usage
-from worker.tokenizer import Tokenizer
+from worker.submission import ChatInput, Output, StopRules, Submission, Usage
+from worker.text.detokenizer import Detokenizer
+from worker.text.stops import StopMatcher
+from worker.text.tokenizer import Tokenizer
 
 
 @dataclass(slots=True)
@@ -35,13 +35,20 @@ class RequestStream:
 
     @classmethod
     def open(
-        cls, specs: list[SequenceSpec], rules: StopRules, tokenizer: Tokenizer
+        cls, specs: list[SequenceSpec], submission: Submission, tokenizer: Tokenizer
     ) -> RequestStream:
-        """Returns the stream of a request that is about to enter the engine."""
+        """Returns the stream of a request that is about to enter the engine.
+
+        A chat's answer is a text of its own; a completion goes on with the prompt's.
+        """
+        rules = submission.rules
         stream = cls(specs, rules)
+        chat = isinstance(submission.prompt, ChatInput)
+        opened = Detokenizer if chat else Detokenizer.after_text
         for spec in specs:
             stops = StopMatcher(rules.stop, rules.include_stop)
-            stream._choices[spec.id] = _Choice(spec.choice, Detokenizer(tokenizer), stops)
+            detokenizer = opened(tokenizer)
+            stream._choices[spec.id] = _Choice(spec.choice, detokenizer, stops)
         return stream
 
     @property

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.worker.lab import Lab, Setting
 from tests.worker.prompts import PLAIN
-from worker.tokenizer import Tokenizer
+from worker.text.tokenizer import Tokenizer
 
 NEW_TOKENS = 16
 FEW = [0, 11, 20, 30, 38, 47]

@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -18,7 +19,6 @@ from proto import worker_pb2_grpc
 from tests.worker.chain import VOCAB, ChainRunner, expected
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
-from worker.chat import ChatTemplate
 from worker.engine import Engine, StepReport
 from worker.health import SERVICE, Health
 from worker.intake import Intake
@@ -26,7 +26,8 @@ from worker.link import Identity, LinkServicer, WorkerState
 from worker.scheduler import Scheduler, SchedulerLimits
 from worker.sequence import pack_tokens, unpack_tokens
 from worker.service import Service, ServiceLimits
-from worker.tokenizer import Tokenizer
+from worker.text.chat import ChatTemplate
+from worker.text.tokenizer import Tokenizer
 
 PAGES, SIZE, MAX_LEN = 256, 4, 512
 GREEDY = pb.Sampling(temperature=0, top_p=1, repetition_penalty=1)
@@ -63,7 +64,7 @@ class Worker:
         )
         self.server = grpc.aio.server()
         servicer = LinkServicer(identity, self.service, state, heartbeat_s=0.2)
-        worker_pb2_grpc.add_WorkerServicer_to_server(servicer, self.server)
+        servicer.serve(self.server)
         self.health = Health()
         self.health.serve(self.server)
         self.port = self.server.add_insecure_port("127.0.0.1:0")
@@ -71,7 +72,8 @@ class Worker:
     async def quiet(self) -> None:
         """Waits until nothing is live and no page is in use."""
         async with asyncio.timeout(10):
-            while self.service.num_live or self.engine.load.used_pages or self.engine.load.waiting:
+            await self.service.idle()
+            while self.engine.load.used_pages or self.engine.load.waiting:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
 
@@ -94,12 +96,12 @@ class Client:
         assert isinstance(message, pb.ToGateway)
         return message.hello
 
-    async def submit(self, number: int, tokens: list[int] | None = None, **more: object) -> None:
+    async def submit(self, number: int, tokens: list[int] | None = None, **more: Any) -> None:
         submit = pb.Submit(request_id=number, n=1, sampling=GREEDY)
         submit.stopping.max_tokens = 6
         if tokens is not None:
             submit.token_ids = pack_tokens(tokens)
-        submit.MergeFrom(pb.Submit(**more))  # type: ignore[arg-type]
+        submit.MergeFrom(pb.Submit(**more))
         await self.call.write(pb.ToWorker(submit=submit))
 
     async def cancel(self, number: int) -> None:
@@ -120,8 +122,10 @@ class Client:
             if output.finish_reason:
                 assert key not in self.finish
                 self.finish[key] = pb.FinishReason.Name(output.finish_reason)
-        for end in (*step.done, *step.failed):
-            self.ends.setdefault(end.request_id, []).append(end)
+        for done in step.done:
+            self.ends.setdefault(done.request_id, []).append(done)
+        for failed in step.failed:
+            self.ends.setdefault(failed.request_id, []).append(failed)
         self.events += step.cache_events
 
     async def until(self, *numbers: int) -> None:
@@ -141,7 +145,7 @@ class Client:
 
     async def leave(self) -> None:
         self.call.cancel()
-        await self.channel.close()
+        await self.channel.close(None)
 
 
 @pytest.fixture
@@ -252,7 +256,7 @@ async def test_stop_ids_and_min_tokens_rule_the_end(client: Client) -> None:
     ids=range(15),
 )
 async def test_what_no_model_can_take_is_refused_by_name(
-    client: Client, more: dict[str, object], code: str, param: str
+    client: Client, more: dict[str, Any], code: str, param: str
 ) -> None:
     await client.submit(1, **more)
     await client.until(1)
@@ -357,7 +361,7 @@ async def test_a_gateway_of_another_protocol_is_refused_with_a_sentence(worker: 
         await client.greet(protocol=99)
     assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert "protocol 1" in (caught.value.details() or "")
-    await client.channel.close()
+    await client.channel.close(None)
 
 
 async def test_a_stream_without_hello_is_refused(worker: Worker) -> None:
@@ -366,7 +370,7 @@ async def test_a_stream_without_hello_is_refused(worker: Worker) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await client.call.read()
     assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-    await client.channel.close()
+    await client.channel.close(None)
 
 
 async def test_an_idle_link_still_hears_a_heartbeat_with_the_load(client: Client) -> None:

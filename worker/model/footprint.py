@@ -15,7 +15,7 @@ from pathlib import Path
 
 from worker.errors import ModelUnavailable
 from worker.model.files import DEFAULT_MODEL, locate
-from worker.model_configs import read_json
+from worker.text.model_configs import read_json
 
 FLOAT32_BYTES = 4
 

@@ -14,8 +14,8 @@ from typing import Any
 import tokenizers
 
 from worker.errors import ModelUnavailable
-from worker.model_configs import ModelConfigs
-from worker.token_bytes import byte_converter, parts
+from worker.text.model_configs import ModelConfigs
+from worker.text.token_bytes import byte_converter, parts
 
 
 class UnknownTokenId(ValueError):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.errors import InvalidRequest
-from worker.stops import Released, StopMatcher
+from worker.text.stops import Released, StopMatcher
 
 
 def searched(text: str, stops: tuple[str, ...], include: bool) -> tuple[str, str | None]:

@@ -21,7 +21,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 from worker.errors import ChatUnsupported, InvalidRequest, ModelUnavailable
-from worker.model_configs import read_json, token_text
+from worker.text.model_configs import read_json, token_text
 
 SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token")
 RESERVED = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
@@ -29,7 +29,11 @@ PROBE = "pando probe"
 
 
 class Template:
-    """Renders messages to text. `variables`: the names of special tokens and their texts."""
+    """Renders messages to text. `variables`: the names of special tokens and their texts.
+
+    takes_parts: whether it reads content as a list of parts. knows_developer: whether it has a
+    word for that role; others would drop such a message or write a role that the model never saw.
+    """
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class Template:
             raise ModelUnavailable(f"The model's chat template is broken: {error}") from error
         self._variables = dict(variables)
         self.takes_parts = self._shows_parts()
+        self.knows_developer = "developer" in source
 
     @classmethod
     def load(cls, folder: Path) -> Template:

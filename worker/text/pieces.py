@@ -10,9 +10,9 @@ from array import array
 from collections.abc import Iterator, Sequence
 
 from worker.errors import InvalidRequest
-from worker.marks import Marks, special_pattern
-from worker.recent import Recent
-from worker.tokenizer import Tokenizer
+from worker.text.marks import Marks, special_pattern
+from worker.text.recent import Recent
+from worker.text.tokenizer import Tokenizer
 
 REMEMBERED_TOKENS = 1 << 22
 # A remembered piece costs about as much as so many tokens, however short it is.

@@ -8,7 +8,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 
-from worker.tokenizer import Tokenizer as WorkerTokenizer
+from worker.text.tokenizer import Tokenizer as WorkerTokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,:<|>/_\n▁"
 MERGES = [("▁", "a"), ("▁", "t"), ("h", "e"), ("▁t", "he"), ("l", "l"), ("▁", "▁"), ("o", "r")]

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 
-from tests.worker.vocabularies import sentencepiece, spelled, vocabulary, write_folder
-from worker.detokenizer import Detokenizer
-from worker.tokenizer import Tokenizer
+from tests.worker.text.vocabularies import sentencepiece, spelled, vocabulary, write_folder
+from worker.text.detokenizer import Detokenizer
+from worker.text.tokenizer import Tokenizer
 
 VOCABULARY = vocabulary()
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from tests.worker.vocabularies import sentencepiece, write_folder
-from worker.chat import ChatTemplate
+from tests.worker.text.vocabularies import sentencepiece, write_folder
 from worker.errors import ChatUnsupported, InvalidRequest
-from worker.template import Template
-from worker.tokenizer import Tokenizer
+from worker.text.chat import ChatTemplate
+from worker.text.template import Template
+from worker.text.tokenizer import Tokenizer
 
 Message = dict[str, Any]
 
@@ -345,3 +345,19 @@ def test_a_boundary_is_known_the_second_time(
     ids = chat.encode(other).ids
     assert chat.boundary_positions(other, (), None, [1, 2], ids) == first
     assert encoded == ["assistant\nSomething else."]
+
+
+def test_a_developer_speaks_as_system_where_the_template_does_not_know_the_role(
+    chat: ChatTemplate,
+) -> None:
+    user = {"role": "user", "content": "Hi."}
+    developer = [{"role": "developer", "content": "Be brief."}, user]
+    system = [{"role": "system", "content": "Be brief."}, user]
+    assert chat.encode(developer).ids == chat.encode(system).ids
+
+
+def test_a_developer_keeps_the_role_where_the_template_knows_it(tokenizer: Tokenizer) -> None:
+    source = "{% for m in messages %}[{{ 'D' if m.role == 'developer' else m.role }}]{% endfor %}"
+    template = with_template(tokenizer, source)
+    ids = template.encode([{"role": "developer", "content": "Be brief."}]).ids
+    assert b"".join(tokenizer.token_bytes(one) for one in ids) == b"[D]"

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models
 
-from tests.worker.vocabularies import sentencepiece, spelled, vocabulary, write_folder
+from tests.worker.text.vocabularies import sentencepiece, spelled, vocabulary, write_folder
 from worker.errors import ModelUnavailable
-from worker.tokenizer import Tokenizer, UnknownTokenId
+from worker.text.tokenizer import Tokenizer, UnknownTokenId
 
 # What llama.cpp makes of these strings with the same vocabulary.
 KNOWN = json.loads(Path(__file__).with_name("smollm2_ids.json").read_text("utf-8"))
@@ -139,7 +139,8 @@ def test_an_unreadable_tokenizer_is_named(tmp_path: Path) -> None:
 
 def test_the_text_side_imports_neither_torch_nor_transformers() -> None:
     program = (
-        "import sys; import worker.tokenizer, worker.chat, worker.detokenizer, worker.stops;"
+        "import sys; import worker.text.tokenizer, worker.text.chat;"
+        "import worker.text.detokenizer, worker.text.stops;"
         "import worker.model.files, worker.model.gguf_tokenizer;"
         "sys.exit(bool({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
     )

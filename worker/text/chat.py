@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from worker.conversation import normalised
 from worker.errors import InvalidRequest
-from worker.marks import Marks
-from worker.pieces import Pieces
-from worker.recent import Recent
-from worker.template import RESERVED, Template
-from worker.tokenizer import Tokenizer
+from worker.text.conversation import normalised
+from worker.text.marks import Marks
+from worker.text.pieces import Pieces
+from worker.text.recent import Recent
+from worker.text.template import RESERVED, Template
+from worker.text.tokenizer import Tokenizer
 
 REMEMBERED_BOUNDARIES = 1 << 14
 # Ways to go on after a boundary, unlike enough that what they share comes from before it.
@@ -119,6 +119,8 @@ class ChatTemplate:
                 "chat_template_kwargs", f"chat_template_kwargs must not set {min(taken)}."
             )
         plain = normalised(messages, self._template.takes_parts)
+        if not self._template.knows_developer:
+            plain = [_as_system(message) for message in plain]
         mark, marked = self._marks.put((plain, list(tools), dict(kwargs)))
         return _Chat(*marked, mark=mark)
 
@@ -160,6 +162,10 @@ class ChatTemplate:
                 except InvalidRequest:
                     continue
         return texts
+
+
+def _as_system(message: dict[str, Any]) -> dict[str, Any]:
+    return {**message, "role": "system"} if message["role"] == "developer" else message
 
 
 def _digest(data: bytes) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable
 
-from worker.tokenizer import Tokenizer
+from worker.text.tokenizer import Tokenizer
 
 _UTF8 = codecs.getincrementaldecoder("utf-8")
 
