@@ -138,7 +138,6 @@ class Service:
         request = self._requests.get((outlet, request_id))
         if request is not None:
             self._fail(request, Cancelled())
-            outlet.flush([])
 
     def on_report(self, report: StepReport) -> None:
         """Spreads one engine step over the requests, then lets every link send once."""
@@ -171,15 +170,12 @@ class Service:
             self._fail(request, InternalError())
         else:
             self._guarded(request, lambda: self._enter(request, submission, prepared))
-        if request.outlet in self._outlets:
-            request.outlet.flush([])
 
     def _start(self, request: _Request, submission: Submission) -> None:
         self._guarded(
             request,
             lambda: self._enter(request, submission, self._intake.prepare(submission)),
         )
-        request.outlet.flush([])
 
     def _enter(self, request: _Request, submission: Submission, prepared: Prepared) -> None:
         """Hands a prepared request to the engine, unless it has ended meanwhile."""
@@ -222,6 +218,7 @@ class Service:
     def _fail(self, request: _Request, error: RequestFailed) -> None:
         if self._end(request, type(error).__name__):
             request.outlet.failed(request.request_id, error)
+            request.outlet.flush([])
 
     def _end(self, request: _Request, kind: str) -> bool:
         """Forgets a request and takes it out of the engine; False when it had ended before."""
