@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from worker.config import ConfigError, load, parse_size
+
+
+def test_flags_win_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "worker.yaml"
+    file.write_text("name: w7\npage_size: 32\nkv_memory: 2GiB\n")
+    config = load(file, {"page_size": "64", "threads": None})
+    assert (config.name, config.page_size, config.threads) == ("w7", 64, 1)
+    assert config.kv_memory_bytes == 2 * 1024**3
+
+
+def test_json_is_read_like_yaml(tmp_path: Path) -> None:
+    file = tmp_path / "worker.json"
+    file.write_text('{"name": "w1", "prefix_cache": "block"}')
+    assert load(file, {}).prefix_cache == "block"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"page_size": "0"}, ("page_size", "'0'", ">= 1")),
+        ({"prefix_cache": "lru"}, ("prefix_cache", "'lru'")),
+        ({"kv_memory": "much"}, ("kv_memory", "'much'")),
+        ({"listen": "localhost"}, ("listen", "'localhost'", "HOST:PORT")),
+        ({"listen": "localhost:99999"}, ("listen", "65535")),
+        ({"name": "a b"}, ("name", "'a b'")),
+        ({"threads": "many"}, ("threads", "'many'")),
+        (
+            {"max_step_tokens": "8", "max_running_requests": "9"},
+            ("max_step_tokens", "8", "max_running_requests", "9"),
+        ),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_value_and_range(
+    flags: dict[str, str], words: tuple[str, ...]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(None, flags)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "worker.yaml"
+    file.write_text("page_sise: 16\n")
+    with pytest.raises(ConfigError, match="page_sise"):
+        load(file, {})
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "a: [", "\x00"])
+def test_a_file_that_is_no_settings_is_a_sentence(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "worker.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=r"worker\.yaml"):
+        load(file, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1000", 1000), ("1KiB", 1024), ("1.5 MB", 1_500_000), ("2G", 2 * 10**9), ("512MiB", 2**29)],
+)
+def test_sizes_have_the_usual_units(text: str, size: int) -> None:
+    assert parse_size(text) == size
