@@ -123,7 +123,7 @@ def build(
     """Returns the objects of one worker, joined."""
     tokenizer = Tokenizer.load(folder)
     try:
-        template = ChatTemplate.load(folder, tokenizer)
+        template = ChatTemplate.load(folder, tokenizer, sizes.max_model_len)
     except ChatUnsupported:
         template = None
     intake = Intake(tokenizer, template, sizes.max_model_len, random.SystemRandom())

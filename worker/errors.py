@@ -55,7 +55,7 @@ class ChatUnsupported(InvalidRequest):
 class ContextLengthExceeded(RequestFailed):
     """The prompt is longer than the model's window allows."""
 
-    def __init__(self, num_tokens: int, max_model_len: int, param: str = "messages") -> None:
+    def __init__(self, num_tokens: int | str, max_model_len: int, param: str = "messages") -> None:
         super().__init__(
             f"The prompt has {num_tokens} tokens; prompt and output together may have "
             f"at most {max_model_len}.",

@@ -83,6 +83,9 @@ class Intake:
         if isinstance(prompt, ChatInput):
             return *self._encode_chat(submission, prompt), "messages"
         if isinstance(prompt, str):
+            fewest = self._tokenizer.fewest_tokens(prompt)
+            if fewest > self._max_model_len:
+                raise ContextLengthExceeded(f"at least {fewest}", self._max_model_len, "prompt")
             return pack_tokens(self._tokenizer.encode(prompt)), (), "prompt"
         if len(prompt) % TOKEN_BYTES:
             raise InvalidRequest("prompt", "prompt holds a broken token id.")

@@ -28,6 +28,8 @@ log = logging.getLogger("pando.worker.service")
 
 # Bytes of prompt that are tokenised without leaving the event loop (about a millisecond).
 INLINE_BYTES = 4096
+# Longer prompts tokenised at once: each takes about a hundred bytes a token meanwhile.
+LONG_AT_ONCE = 2
 
 
 class Outlet(Protocol):
@@ -85,6 +87,7 @@ class Service:
         self._by_sequence: dict[int, _Request] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
+        self._long = asyncio.Semaphore(LONG_AT_ONCE)
         self.draining = False
         self.tallies = Tallies()
 
@@ -162,7 +165,8 @@ class Service:
 
     async def _start_long(self, request: _Request, submission: Submission) -> None:
         try:
-            prepared = await asyncio.to_thread(self._intake.prepare, submission)
+            async with self._long:
+                prepared = await asyncio.to_thread(self._intake.prepare, submission)
         except RequestFailed as error:
             self._fail(request, error)
         except Exception:

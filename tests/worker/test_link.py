@@ -42,7 +42,7 @@ class Worker:
 
     def __init__(self, folder: Path) -> None:
         self.tokenizer = Tokenizer.load(folder)
-        template = ChatTemplate.load(folder, self.tokenizer)
+        template = ChatTemplate.load(folder, self.tokenizer, MAX_LEN)
         intake = Intake(self.tokenizer, template, MAX_LEN, random.Random(0))
         self.service = Service(intake, self.tokenizer, ServiceLimits(8, 24))
         self.pool = PagePool(PAGES, SIZE, keep_freed=True)
@@ -232,6 +232,15 @@ async def test_stop_ids_and_min_tokens_rule_the_end(client: Client) -> None:
         ({"chat": pb.ChatPrompt(messages=b"{}")}, "INVALID_REQUEST", "messages"),
         ({"chat": pb.ChatPrompt(messages=b"[" * 10000)}, "INVALID_REQUEST", "messages"),
         (
+            {
+                "chat": pb.ChatPrompt(
+                    messages=b'[{"role":"user","content":"' + b"a " * 30_000 + b'"}]'
+                )
+            },
+            "CONTEXT_LENGTH_EXCEEDED",
+            "messages",
+        ),
+        (
             {"text": "a", "stopping": pb.Stopping(max_tokens=MAX_LEN)},
             "CONTEXT_LENGTH_EXCEEDED",
             "max_tokens",
@@ -253,7 +262,7 @@ async def test_stop_ids_and_min_tokens_rule_the_end(client: Client) -> None:
             "logit_bias",
         ),
     ],
-    ids=range(15),
+    ids=range(16),
 )
 async def test_what_no_model_can_take_is_refused_by_name(
     client: Client, more: dict[str, Any], code: str, param: str

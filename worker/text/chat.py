@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from worker.errors import InvalidRequest
+from worker.errors import ContextLengthExceeded, InvalidRequest
 from worker.text.conversation import normalised
 from worker.text.marks import Marks
 from worker.text.pieces import Pieces
@@ -72,16 +72,25 @@ class _Chat:
 class ChatTemplate:
     """Renders and encodes one model's chats. Safe to use from several threads."""
 
-    def __init__(self, template: Template, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, template: Template, tokenizer: Tokenizer, max_tokens: int | None = None
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._max_tokens = max_tokens
         self._template = template
         self._marks = Marks(tokenizer.special_tokens)
         self._pieces = Pieces(tokenizer)
         self._boundaries: Recent[bytes, tuple[int, bytes]] = Recent(REMEMBERED_BOUNDARIES)
 
     @classmethod
-    def load(cls, folder: Path, tokenizer: Tokenizer) -> ChatTemplate:
-        """Returns the folder's template; raises ChatUnsupported where there is none."""
-        return cls(Template.load(folder), tokenizer)
+    def load(
+        cls, folder: Path, tokenizer: Tokenizer, max_tokens: int | None = None
+    ) -> ChatTemplate:
+        """Returns the folder's template; raises ChatUnsupported where there is none.
+
+        max_tokens: a text that is surely longer is refused before it is encoded.
+        """
+        return cls(Template.load(folder), tokenizer, max_tokens)
 
     def encode(
         self, messages: object, tools: Tools = (), kwargs: Mapping[str, Any] | None = None
@@ -89,10 +98,14 @@ class ChatTemplate:
         """Returns the prompt, the generation prompt included.
 
         messages: a list of OpenAI messages. kwargs: further variables of the template.
-        Raises InvalidRequest.
+        Raises InvalidRequest, ContextLengthExceeded.
         """
         chat = self._chat(messages, tools, kwargs or {})
         text = self._template.render(chat.messages, chat.tools, chat.kwargs)
+        if self._max_tokens is not None:
+            fewest = self._tokenizer.fewest_tokens(text)
+            if fewest > self._max_tokens:
+                raise ContextLengthExceeded(f"at least {fewest}", self._max_tokens)
         return ChatPrompt(self._pieces.encode(text, chat.mark).tobytes())
 
     def boundary_positions(

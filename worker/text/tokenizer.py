@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,7 @@ class Tokenizer:
         self.eos_ids = frozenset(configs.eos_ids(self._plain.token_to_id))
         self._convert = byte_converter(definition)
         self._bytes = {number: token.content.encode() for number, token in added.items()}
+        self._keeps_length = not definition.get("normalizer")
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
@@ -96,6 +98,19 @@ class Tokenizer:
         text's first word only.
         """
         return list(self._inner.encode(text, add_special_tokens=False).ids) if text else []
+
+    @cached_property
+    def _longest_token(self) -> int:
+        """Bytes of the longest token."""
+        return max(map(len, map(self.token_bytes, range(self.vocab_size))))
+
+    def fewest_tokens(self, text: str) -> int:
+        """Returns a number of tokens that the text has at least, without encoding it.
+
+        0 where a normalizer may shorten the text first.
+        """
+        size = len(text.encode("utf-8", "replace")) if self._keeps_length else 0
+        return size // self._longest_token
 
     def token_bytes(self, token_id: int) -> bytes:
         """Returns the token's own bytes, which need not be whole characters.
