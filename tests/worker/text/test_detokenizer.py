@@ -60,7 +60,8 @@ def test_text_comes_back_as_it_was(smollm2: Tokenizer, text: str, cuts: list[int
 def test_text_of_a_byte_fallback_vocabulary_comes_back(
     byte_fallback: Tokenizer, text: str, cuts: list[int]
 ) -> None:
-    text = text.replace("▁", "_")
+    # A space in front takes the place of the dummy prefix: the vocabulary can't tell them apart.
+    text = text.replace("▁", "_").lstrip(" ")
     assert streamed(Detokenizer(byte_fallback), byte_fallback.encode_literal(text), cuts) == text
 
 
