@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,14 @@ from hypothesis import HealthCheck, settings
 
 from worker.model.files import DEFAULT_MODEL, default_cache_folder, resolve
 
-# Time says nothing of a property on a machine whose cores are shared.
-settings.register_profile("pando", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Time says nothing of a property on a machine whose cores are shared. In CI every run tries the
+# same examples; elsewhere each run tries new ones.
+settings.register_profile(
+    "pando",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="CI" in os.environ,
+)
 settings.load_profile("pando")
 
 
