@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
+from kernels import Place, make_backend
 from worker.__main__ import CACHES
 from worker.cache.pages import PagePool
 from worker.engine import Engine, StepReport
+from worker.model.interface import Model
 from worker.model.loading import LoadOptions, load
 from worker.request import Sampling, Stopping, TokenLogprobs
 from worker.runner import Runner
@@ -30,14 +32,19 @@ class Setting:
     running: int = 64
     num_tokens: int = NUM_TOKENS
     threads: int = 2
-    member: str = "auto"
+    member: str = "lowered"
+
+
+def load_member(folder: Path, member: str) -> Model:
+    """Returns a member of the model with a page pool that every lab replaces by its own."""
+    return load(folder, LoadOptions(num_pages=8, member=member, threads=2))
 
 
 @dataclass
 class Lab:
     """Runs prompts to their end; outputs by id, in order of submission."""
 
-    folder: Path
+    model: Model
     setting: Setting
     output: dict[int, list[int]] = field(default_factory=dict)
     logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
@@ -45,29 +52,18 @@ class Lab:
     num_steps: int = 0
 
     def __post_init__(self) -> None:
-        setting = self.setting
-        num_pages = NUM_TOKENS // setting.page_size
-        options = LoadOptions(
-            num_pages=num_pages,
-            page_size=setting.page_size,
-            threads=setting.threads,
-            member=setting.member,
+        setting, old = self.setting, self.model.backend.shape
+        shape = replace(
+            old, page_size=setting.page_size, num_pages=setting.num_tokens // setting.page_size
         )
         torch.set_num_threads(setting.threads if setting.member == "modules" else 1)
-        self.model = load(self.folder, options)
+        self.model.backend = make_backend("cpu", shape, Place("cpu", setting.threads))
         self.runner = Runner(self.model, torch.device("cpu"))
-        self.fresh(setting)
-
-    def fresh(self, setting: Setting) -> Lab:
-        """Starts again with an empty cache; a smaller pool uses a part of the loaded pages."""
-        assert setting.page_size == self.model.backend.shape.page_size
-        self.setting = setting
         pool = PagePool(setting.num_tokens // setting.page_size, setting.page_size, keep_freed=True)
         self.cache = CACHES[setting.cache](pool)
         limits = SchedulerLimits(setting.budget, setting.running)
         self.scheduler = Scheduler(self.cache, limits)
         self.engine = Engine(self.scheduler, self.runner, self._take)
-        return self
 
     def run(
         self,

@@ -16,8 +16,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tests.worker.lab import Lab, Setting
+from tests.worker.lab import Lab, Setting, load_member
 from tests.worker.prompts import PLAIN
+from worker.model.interface import Model
 from worker.text.tokenizer import Tokenizer
 
 NEW_TOKENS = 16
@@ -43,17 +44,16 @@ def reference(smollm2_folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def lab(smollm2_folder: Path) -> Iterator[Callable[[Setting], Lab]]:
-    """Loads one lab per page size and member; each call starts with an empty cache."""
-    labs: dict[tuple[int, str], Lab] = {}
+    """Gives every setting an engine, a cache and pages of its own over one model per member."""
+    models: dict[str, Model] = {}
 
     def fresh(setting: Setting) -> Lab:
-        key = (setting.page_size, setting.member)
-        if key not in labs:
-            labs[key] = Lab(smollm2_folder, setting)
-        return labs[key].fresh(setting)
+        if setting.member not in models:
+            models[setting.member] = load_member(smollm2_folder, setting.member)
+        return Lab(models[setting.member], setting)
 
     yield fresh
-    labs.clear()
+    models.clear()
 
 
 @pytest.fixture(scope="module")
