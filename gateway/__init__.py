@@ -8,6 +8,7 @@ Read in this order:
     __main__    the only wiring: configuration -> objects -> uvicorn
     pipeline    one request's story
     app         HTTP routes, from the body to the answer
+    connection  the socket, and what uvicorn sets no limit to
     inbound     headers, the body within its limit, and the hang-up
     reply       a whole body, a stream of events, or an error
     openai      the request types, and what is refused by name

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -21,6 +22,7 @@ from starlette.applications import Starlette
 
 from gateway.app import Lifespan, Service, build_app
 from gateway.config import ConfigError, GatewayConfig, load, worker_flag
+from gateway.connection import Connection
 from gateway.fleet import Fleet
 from gateway.link import LinkContext, WorkerLink
 from gateway.pipeline import Pipeline
@@ -81,7 +83,7 @@ def serving_config(app: Starlette, config: GatewayConfig) -> uvicorn.Config:
     """How uvicorn runs the application."""
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=partial(Connection, config.limits),  # type: ignore[arg-type]
         ws="none",
         lifespan="on",
         access_log=False,

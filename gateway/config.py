@@ -44,8 +44,13 @@ class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LimitConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much one request may bring."""
+    """How much one request may bring, and how long it may take to.
 
+    head_bytes: the request line and headers together.
+    """
+
+    head_bytes: PositiveInt = 64 * 1024
+    head_timeout_s: Seconds = 30.0
     body_bytes: PositiveInt = 8 * 1024 * 1024
     body_timeout_s: Seconds = 60.0
     json_depth: PositiveInt = 32

@@ -3,12 +3,14 @@
     GatewayError
     ├── InvalidRequest            400  the request is at fault, by the field in param
     │   └── ContextLengthExceeded 400  prompt and output do not fit the model's window
+    ├── InvalidHTTP               400  what came is no HTTP request
     ├── Unauthenticated           401  no key, or one that nobody holds
     ├── NotFound                  404  no such route
     │   └── ModelNotFound         404  no such model, or not for this tenant
     ├── MethodNotAllowed          405
     ├── BodyTimeout               408  the body stopped coming
     ├── BodyTooLarge              413
+    ├── HeadTooLarge              431  the request line and headers, or a header behind the body
     ├── ClientGone                499  nobody is left to be told
     ├── InternalError             500  our own fault, or a worker's
     ├── WorkerLost                502  the link to the worker broke
@@ -47,6 +49,10 @@ class ContextLengthExceeded(InvalidRequest):
     """Prompt and output do not fit the model's window."""
 
 
+class InvalidHTTP(GatewayError):
+    """What came is no HTTP request."""
+
+
 class Unauthenticated(GatewayError):
     """No key, or one that nobody holds."""
 
@@ -74,6 +80,10 @@ class BodyTimeout(GatewayError):
 
 class BodyTooLarge(GatewayError):
     """The body is larger than the gateway takes."""
+
+
+class HeadTooLarge(GatewayError):
+    """The request line and headers are larger than the gateway takes."""
 
 
 class ClientGone(GatewayError):
@@ -122,12 +132,18 @@ class Face:
 FACES: dict[type[GatewayError], Face] = {
     InvalidRequest: Face(400, "invalid_request_error", "invalid_value"),
     ContextLengthExceeded: Face(400, "invalid_request_error", "context_length_exceeded"),
+    InvalidHTTP: Face(
+        400, "invalid_request_error", "invalid_http", "What came is not a valid HTTP/1.1 request."
+    ),
     Unauthenticated: Face(401, "invalid_request_error", "invalid_api_key"),
     NotFound: Face(404, "invalid_request_error", "unknown_url"),
     ModelNotFound: Face(404, "invalid_request_error", "model_not_found"),
     MethodNotAllowed: Face(405, "invalid_request_error", "method_not_allowed"),
     BodyTimeout: Face(408, "invalid_request_error", "body_timeout"),
     BodyTooLarge: Face(413, "invalid_request_error", "request_too_large"),
+    HeadTooLarge: Face(
+        431, "invalid_request_error", "head_too_large", "The request's headers are too large."
+    ),
     ClientGone: Face(499, "client_error", "client_closed", "The client closed the connection."),
     InternalError: Face(
         500, "server_error", "internal_error", "The server had an error. Please try again."

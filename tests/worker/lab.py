@@ -56,7 +56,7 @@ class Lab:
         shape = replace(
             old, page_size=setting.page_size, num_pages=setting.num_tokens // setting.page_size
         )
-        torch.set_num_threads(setting.threads if setting.member == "modules" else 1)
+        torch.set_num_threads(1)  # a second one stalls at barriers where cores are shared
         self.model.backend = make_backend("cpu", shape, Place("cpu", setting.threads))
         self.runner = Runner(self.model, torch.device("cpu"))
         pool = PagePool(setting.num_tokens // setting.page_size, setting.page_size, keep_freed=True)

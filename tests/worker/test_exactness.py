@@ -36,7 +36,6 @@ def prompts(smollm2_folder: Path) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def reference(smollm2_folder: Path) -> Any:
-    torch.set_num_threads(2)
     return AutoModelForCausalLM.from_pretrained(
         smollm2_folder, dtype=torch.float32, local_files_only=True
     ).eval()
