@@ -196,12 +196,10 @@ class Generation:
             with service.pipeline.start(order.job, self._patience) as run:
                 await self._within_time(order, run, reply)
         except GatewayError as error:
-            async with asyncio.timeout(_FAREWELL_S):
-                await reply.error(error)
+            await _farewell(reply, error)
         except Exception:
             service.log.exception("request_failed", request_id=reply.request_id)
-            async with asyncio.timeout(_FAREWELL_S):
-                await reply.error(InternalError())
+            await _farewell(reply, InternalError())
 
     async def _within_time(self, order: Order, run: Run, reply: Reply) -> None:
         write = self._stream if order.stream else self._whole
@@ -230,6 +228,15 @@ class Generation:
     def _count_refusal(self, tenant: Tenant | None, error: GatewayError) -> None:
         subject = Subject(tenant.id if tenant else "", "", self._route)
         self._service.telemetry.count_request(subject, face_of(error).status)
+
+
+async def _farewell(reply: Reply, error: GatewayError) -> None:
+    """Tell the client what ended its request. Raises ClientGone if it takes nothing any more."""
+    try:
+        async with asyncio.timeout(_FAREWELL_S):
+            await reply.error(error)
+    except TimeoutError:
+        raise ClientGone("it takes nothing any more") from None
 
 
 class Models:

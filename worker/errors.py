@@ -4,7 +4,7 @@
     ├── RequestFailed               ends one request with one failure
     │   ├── InvalidRequest          the client's fault; names the field
     │   │   └── ChatUnsupported     the model has no chat template
-    │   ├── ContextLengthExceeded   the prompt leaves no room for a token
+    │   ├── ContextLengthExceeded   the prompt leaves no room for a token, or for max_tokens
     │   ├── Overloaded              the queue is full; another worker may take it
     │   ├── Draining                the worker is leaving; another worker may take it
     │   ├── Cancelled               the gateway took it back
@@ -53,11 +53,21 @@ class ChatUnsupported(InvalidRequest):
 
 
 class ContextLengthExceeded(RequestFailed):
-    """The prompt is longer than the model's window allows."""
+    """The prompt is longer than the model's window allows, or leaves less room than is asked for.
 
-    def __init__(self, num_tokens: int | str, max_model_len: int, param: str = "messages") -> None:
+    num_tokens: the prompt's, or words for it. max_tokens: where the room is what lacks.
+    """
+
+    def __init__(
+        self,
+        num_tokens: int | str,
+        max_model_len: int,
+        param: str = "messages",
+        max_tokens: int | None = None,
+    ) -> None:
+        asked = "" if max_tokens is None else f" and max_tokens is {max_tokens}"
         super().__init__(
-            f"The prompt has {num_tokens} tokens; prompt and output together may have "
+            f"The prompt has {num_tokens} tokens{asked}; prompt and output together may have "
             f"at most {max_model_len}.",
             param,
         )

@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import inf, isfinite
 from typing import Any
 
 from worker.cache.interface import TOKEN_BYTES
@@ -69,6 +70,7 @@ class Intake:
         seed = submission.seed
         if seed is None:
             seed = self._rng.getrandbits(63)
+        _check_numbers(submission.sampling)
         self._check_ids(submission.sampling.logit_bias, "logit_bias")
         self._check_ids(submission.rules.stop_token_ids, "stop_token_ids")
         return Prepared(
@@ -120,7 +122,7 @@ class Intake:
         rules, room = submission.rules, self._max_model_len - prompt_len
         if rules.max_tokens is not None and rules.max_tokens > room:
             raise ContextLengthExceeded(
-                prompt_len + rules.max_tokens, self._max_model_len, "max_tokens"
+                prompt_len, self._max_model_len, "max_tokens", rules.max_tokens
             )
         max_tokens = room if rules.max_tokens is None else rules.max_tokens
         if max_tokens < 1:
@@ -141,6 +143,21 @@ class Intake:
             raise InvalidRequest(
                 param, f"{param} holds token id {wrong}; this model has ids from 0 to {size - 1}."
             )
+
+
+def _check_numbers(sampling: Sampling) -> None:
+    """Refuses what would break the sampling of a step, and so of everybody in it."""
+    for name, good in (
+        ("temperature", 0 <= sampling.temperature < inf),
+        ("top_p", 0 <= sampling.top_p <= 1),
+        ("min_p", 0 <= sampling.min_p <= 1),
+        ("presence_penalty", isfinite(sampling.presence_penalty)),
+        ("frequency_penalty", isfinite(sampling.frequency_penalty)),
+        ("repetition_penalty", 0 < sampling.repetition_penalty < inf),
+        ("logit_bias", all(map(isfinite, sampling.logit_bias.values()))),
+    ):
+        if not good:
+            raise InvalidRequest(name, f"{name} is out of range.")
 
 
 def specs(prepared: Prepared, submission: Submission, ids: Iterator[int]) -> list[SequenceSpec]:

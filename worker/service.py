@@ -88,6 +88,7 @@ class Service:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
         self._long = asyncio.Semaphore(LONG_AT_ONCE)
+        self._num_preparing = 0
         self.draining = False
         self.tallies = Tallies()
 
@@ -127,11 +128,12 @@ class Service:
         self._requests[(outlet, submission.request_id)] = request
         if self.draining:
             self._fail(request, Draining())
-        elif len(self._by_sequence) + submission.n > self._capacity:
+        elif len(self._by_sequence) + self._num_preparing + submission.n > self._capacity:
             self._fail(request, Overloaded())
         elif _size(submission) <= INLINE_BYTES:
             self._start(request, submission)
         else:
+            self._num_preparing += submission.n
             task = asyncio.get_running_loop().create_task(self._start_long(request, submission))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -166,6 +168,8 @@ class Service:
     async def _start_long(self, request: _Request, submission: Submission) -> None:
         try:
             async with self._long:
+                if request.ended:
+                    return
                 prepared = await asyncio.to_thread(self._intake.prepare, submission)
         except RequestFailed as error:
             self._fail(request, error)
@@ -174,6 +178,8 @@ class Service:
             self._fail(request, InternalError())
         else:
             self._guarded(request, lambda: self._enter(request, submission, prepared))
+        finally:
+            self._num_preparing -= submission.n
 
     def _start(self, request: _Request, submission: Submission) -> None:
         self._guarded(

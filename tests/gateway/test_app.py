@@ -30,6 +30,12 @@ async def with_logprobs(submit, line):
     line.done(submit.request_id, completion=3)
 
 
+async def flood(submit, line):
+    while True:
+        line.text(submit.request_id, "x" * 65536)
+        await asyncio.sleep(0.001)
+
+
 @pytest.fixture
 async def live(start_worker, serve):
     live = await serve(await start_worker(), aliases={"nick": "tiny", "gone": "nothing"})
@@ -334,6 +340,23 @@ async def test_an_answer_that_takes_too_long_is_ended(start_worker, serve):
     assert (response.status_code, response.json()["error"]["code"]) == (504, "request_timeout")
     await live.until(lambda: len(worker.cancels) == 1)
     live.assert_nothing_is_left()
+
+
+@pytest.mark.slow
+async def test_a_client_that_takes_nothing_is_let_go_without_a_traceback(
+    start_worker, serve, caplog
+):
+    live = await serve(await start_worker(script=flood), request_timeout_s=0.5)
+    await live.until_linked("w0")
+    body = json.dumps({**CHAT, "stream": True}).encode()
+    _, writer = await asyncio.open_connection("127.0.0.1", live.port, limit=1024)
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+    writer.write(head % len(body) + body)
+    await live.until(lambda: live.metric("ended_requests_total", outcome="request_timeout") == 1)
+    live.assert_nothing_is_left()
+    await live.until(lambda: any("completing response" in text for text in caplog.messages))
+    assert not any(record.exc_info for record in caplog.records)
+    writer.close()
 
 
 async def test_what_the_worker_is_asked_is_what_the_client_said(start_worker, serve):

@@ -7,6 +7,7 @@ import json
 import random
 import threading
 from collections.abc import AsyncIterator
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,21 @@ from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
 from worker.engine import Engine, StepReport
 from worker.health import SERVICE, Health
-from worker.intake import Intake
+from worker.intake import Intake, Prepared
 from worker.link import Identity, LinkServicer, WorkerState
 from worker.scheduler import Scheduler, SchedulerLimits
 from worker.sequence import pack_tokens, unpack_tokens
-from worker.service import Service, ServiceLimits
+from worker.service import INLINE_BYTES, LONG_AT_ONCE, Service, ServiceLimits
+from worker.submission import Submission
 from worker.text.chat import ChatTemplate
 from worker.text.tokenizer import Tokenizer
 
 PAGES, SIZE, MAX_LEN = 256, 4, 512
 GREEDY = pb.Sampling(temperature=0, top_p=1, repetition_penalty=1)
+
+
+def sampling(**fields: Any) -> pb.Sampling:
+    return pb.Sampling(**fields)
 
 
 def assert_true(value: bool) -> None:
@@ -43,8 +49,8 @@ class Worker:
     def __init__(self, folder: Path) -> None:
         self.tokenizer = Tokenizer.load(folder)
         template = ChatTemplate.load(folder, self.tokenizer, MAX_LEN)
-        intake = Intake(self.tokenizer, template, MAX_LEN, random.Random(0))
-        self.service = Service(intake, self.tokenizer, ServiceLimits(8, 24))
+        self.intake = Intake(self.tokenizer, template, MAX_LEN, random.Random(0))
+        self.service = Service(self.intake, self.tokenizer, ServiceLimits(8, 24))
         self.pool = PagePool(PAGES, SIZE, keep_freed=True)
         self.cache = RadixCache(self.pool)
         self.runner = ChainRunner(PAGES, SIZE)
@@ -261,8 +267,24 @@ async def test_stop_ids_and_min_tokens_rule_the_end(client: Client) -> None:
             "INVALID_REQUEST",
             "logit_bias",
         ),
+        *[
+            ({"text": "a", "sampling": sampling(**{name: value})}, "INVALID_REQUEST", name)
+            for name, value in (
+                ("temperature", nan),
+                ("temperature", -1.0),
+                ("top_p", nan),
+                ("min_p", nan),
+                ("min_p", 2.0),
+                ("presence_penalty", inf),
+                ("frequency_penalty", nan),
+                ("repetition_penalty", nan),
+                ("repetition_penalty", -1.0),
+                ("logit_bias", {1: nan}),
+                ("logit_bias", {1: -inf}),
+            )
+        ],
     ],
-    ids=range(16),
+    ids=range(27),
 )
 async def test_what_no_model_can_take_is_refused_by_name(
     client: Client, more: dict[str, Any], code: str, param: str
@@ -272,6 +294,35 @@ async def test_what_no_model_can_take_is_refused_by_name(
     failure = client.failure(1)
     assert (pb.FailureCode.Name(failure.code), failure.param) == (code, param)
     assert failure.message.endswith(".")
+
+
+async def test_too_many_max_tokens_are_refused_with_what_the_prompt_has(client: Client) -> None:
+    await client.submit(1, [1, 2, 3], stopping=pb.Stopping(max_tokens=MAX_LEN))
+    await client.until(1)
+    assert f"has 3 tokens and max_tokens is {MAX_LEN};" in client.failure(1).message
+
+
+async def test_long_prompts_count_while_they_are_tokenised_and_not_when_taken_back(
+    worker: Worker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, prepared, prepare = threading.Event(), [], worker.intake.prepare
+
+    def slow(submission: Submission) -> Prepared:
+        assert_true(go.wait(10))
+        prepared.append(submission.request_id)
+        return prepare(submission)
+
+    monkeypatch.setattr(worker.intake, "prepare", slow)
+    for number in range(1, 34):
+        await client.submit(number, [5] * INLINE_BYTES)
+    await client.until(33)
+    assert pb.FailureCode.Name(client.failure(33).code) == "OVERLOADED"
+    for number in range(1, 33):
+        await client.cancel(number)
+    await client.until(*range(1, 33))
+    go.set()
+    await worker.quiet()
+    assert len(prepared) <= LONG_AT_ONCE
 
 
 async def test_a_full_queue_is_said_at_once_while_the_others_finish(

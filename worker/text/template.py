@@ -81,11 +81,13 @@ class Template:
         variables = {**self._variables, **(kwargs or {})}
         try:
             return template.render(
-                messages=messages,
-                tools=list(tools) or None,
-                documents=None,
-                add_generation_prompt=add_generation_prompt,
-                **variables,
+                {
+                    **variables,
+                    "messages": messages,
+                    "tools": list(tools) or None,
+                    "documents": None,
+                    "add_generation_prompt": add_generation_prompt,
+                }
             )
         except jinja2.TemplateError as error:
             raise InvalidRequest(

@@ -67,7 +67,10 @@ class Tokenizer:
         self.eos_ids = frozenset(configs.eos_ids(self._plain.token_to_id))
         self._convert = byte_converter(definition)
         self._bytes = {number: token.content.encode() for number, token in added.items()}
-        self._keeps_length = not definition.get("normalizer")
+        # A normalizer may drop characters; a special token that strips swallows white space.
+        self._keeps_length = not definition.get("normalizer") and not any(
+            strip.left or strip.right for strip in self.strips.values()
+        )
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
@@ -82,14 +85,14 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Returns ids with special tokens recognised and the tokenizer's own BOS rule applied."""
-        return list(self._plain.encode(text).ids)
+        return _ids(self._plain, text, add_special_tokens=True)
 
     def encode_literal(self, text: str) -> list[int]:
         """Returns ids of `text` as plain text: text that spells a special token stays text.
 
         No BOS is added.
         """
-        return list(self._literal.encode(text, add_special_tokens=False).ids) if text else []
+        return _ids(self._literal, text) if text else []
 
     def encode_inner(self, text: str) -> list[int]:
         """Returns ids of plain text that stands behind other text.
@@ -97,7 +100,7 @@ class Tokenizer:
         Differs from `encode_literal` in sentencepiece vocabularies that put a space before a
         text's first word only.
         """
-        return list(self._inner.encode(text, add_special_tokens=False).ids) if text else []
+        return _ids(self._inner, text) if text else []
 
     @cached_property
     def _longest_token(self) -> int:
@@ -107,7 +110,7 @@ class Tokenizer:
     def fewest_tokens(self, text: str) -> int:
         """Returns a number of tokens that the text has at least, without encoding it.
 
-        0 where a normalizer may shorten the text first.
+        0 where something may shorten the text first.
         """
         size = len(text.encode("utf-8", "replace")) if self._keeps_length else 0
         return size // self._longest_token
@@ -127,6 +130,14 @@ class Tokenizer:
     def _token_bytes(self, token_id: int) -> bytes:
         token = self._plain.id_to_token(token_id)
         return b"" if token is None else self._convert(token)
+
+
+def _ids(
+    encoder: tokenizers.Tokenizer, text: str, *, add_special_tokens: bool = False
+) -> list[int]:
+    """Returns the text's ids; of the library's ways, the one that lets other threads run."""
+    (encoding,) = encoder.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+    return list(encoding.ids)
 
 
 def _encoder(definition: dict[str, Any]) -> tokenizers.Tokenizer:

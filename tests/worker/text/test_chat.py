@@ -361,3 +361,8 @@ def test_a_developer_keeps_the_role_where_the_template_knows_it(tokenizer: Token
     template = with_template(tokenizer, source)
     ids = template.encode([{"role": "developer", "content": "Be brief."}]).ids
     assert b"".join(tokenizer.token_bytes(one) for one in ids) == b"[D]"
+
+
+def test_a_variable_may_have_any_name_that_is_not_ours(chat: ChatTemplate) -> None:
+    messages = [{"role": "user", "content": "Hi."}]
+    assert chat.encode(messages, (), {"self": 1, "args": 2}).ids == chat.encode(messages).ids

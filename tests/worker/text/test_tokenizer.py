@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -145,3 +146,25 @@ def test_the_text_side_imports_neither_torch_nor_transformers() -> None:
         "sys.exit(bool({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_other_threads_run_while_a_long_text_is_encoded(smollm2: Tokenizer) -> None:
+    done = threading.Event()
+    turns = 0
+
+    def encode() -> None:
+        smollm2.encode("many words in a row " * 60_000)
+        done.set()
+
+    thread = threading.Thread(target=encode)
+    thread.start()
+    while not done.wait(0.001):
+        turns += 1
+    thread.join()
+    assert turns > 20, "the tokenizer kept the interpreter to itself"
+
+
+def test_the_fewest_tokens_are_never_more_than_there_are(smollm2: Tokenizer) -> None:
+    for text in ("", "a", "\n" + " " * 80, "#" * 400, "word " * 100, "🌲" * 50):
+        assert smollm2.fewest_tokens(text) <= len(smollm2.encode(text))
+    assert smollm2.fewest_tokens("#" * 400) >= 4
