@@ -111,10 +111,10 @@ def num_cores() -> int:
 
 
 def default_log_folder(port: int) -> Path:
-    """Returns `$PANDO_CACHE/logs/<port>`, else below `~/.cache/pando`."""
-    named = os.environ.get("PANDO_CACHE")
-    cache = Path(named) if named else Path.home() / ".cache" / "pando"
-    return cache / "logs" / str(port)
+    """Returns `logs/<port>` in `$PANDO_CACHE`, else in `pando` below `$XDG_CACHE_HOME`."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = os.environ.get("PANDO_CACHE") or Path(home) / "pando"
+    return Path(cache) / "logs" / str(port)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from contextlib import ExitStack
 
@@ -16,7 +17,7 @@ def refuse_taken_port(host: str, port: int) -> None:
             pass
     except OSError as error:
         raise StartFailed(
-            f"Port {port} on {host} can't be listened on ({error.strerror}): "
+            f"Port {port} on {host} can't be listened on ({os.strerror(error.errno or 0)}): "
             "choose another one with --port, or end what uses it."
         ) from error
 

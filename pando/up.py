@@ -26,6 +26,8 @@ from pando.ports import client_url, free_ports, listens, refuse_taken_port
 
 ROOT = Path(__file__).resolve().parent.parent
 POLL_S = 0.2
+# What running requests get after Ctrl-C; the processes are killed a few seconds later.
+DRAIN_S = 5
 START_TIMEOUT_S = 900.0
 
 
@@ -161,6 +163,7 @@ def worker_flags(options: UpOptions, name: str, address: str, metrics_port: int)
         *("--kv-memory", options.kv_memory),
         *("--threads", str(options.threads)),
         *("--metrics-port", str(metrics_port)),
+        *("--drain-s", str(DRAIN_S)),
         *options.worker_flags,
     ]
 

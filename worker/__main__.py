@@ -175,6 +175,10 @@ def _runner(config: WorkerConfig, sizes: Sizes, folder: Path) -> Runner:
 
 def decide(config: WorkerConfig, folder: Path) -> Sizes:
     """Returns the sizes that follow from config and model. Raises ModelUnavailable."""
+    if config.device.startswith("cuda") and not torch.cuda.is_available():
+        raise ModelUnavailable(
+            f"device is {config.device!r}: this torch finds no CUDA device here."
+        )
     shape = read_shape(folder)
     dtype = DTYPES[config.dtype] if config.dtype != "auto" else _dtype(config.device)
     kv = KVShape(shape.num_layers, 1, 1, shape.num_kv_heads, shape.head_dim, dtype)

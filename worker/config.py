@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
 PositiveInt = Annotated[int, Meta(ge=1)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+Device = Annotated[str, Meta(pattern=r"^(cpu|cuda(:[0-9]+)?)$")]
 Size = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?\s*([KMGT]i?)?B?$")]
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -40,9 +41,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: str = "smollm2-135m-instruct"
     served_model_name: str | None = None
     member: Literal["auto", "lowered", "modules"] = "auto"
-    device: str = "cpu"
+    device: Device = "cpu"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    attention: str = "auto"
+    attention: Literal["auto", "cpu", "gather", "reference"] = "auto"
     prefix_cache: Literal["radix", "block", "off"] = "radix"
     page_size: Annotated[int, Meta(ge=1, le=1024)] = 16
     kv_memory: Size = "1GiB"
@@ -107,4 +108,7 @@ def _named(error: msgspec.ValidationError, settings: dict[str, Any]) -> str:
     field = re.search(r"`\$\.([A-Za-z_]+)`", text)
     if field is None:
         return text
-    return f"{field[1]} is {settings.get(field[1])!r}: {text.split(' - at ', maxsplit=1)[0]}"
+    says = text.split(" - at ", maxsplit=1)[0]
+    if "enum" in says:
+        says = f"one of {', '.join(get_args(get_type_hints(WorkerConfig)[field[1]]))}"
+    return f"{field[1]} is {settings.get(field[1])!r}: {says}"

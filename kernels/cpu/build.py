@@ -1,8 +1,8 @@
 """Builds the C sources with the system's compiler at first use and loads them.
 
-Finished libraries lie in $PANDO_CACHE (default: $XDG_CACHE_HOME/pando/kernels, then
-~/.cache/pando/kernels) under a name that digests source, flags, compiler and processor. A build
-goes to a temporary name first and is renamed, so several workers may build at once.
+Finished libraries lie in `kernels` in $PANDO_CACHE (default: $XDG_CACHE_HOME/pando, then
+~/.cache/pando) under a name that digests source, flags, compiler and processor. A build goes to a
+temporary name first and is renamed, so several workers may build at once.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def load_library(source: str, macros: dict[str, int] | None = None) -> ctypes.CD
 def cache_folder() -> Path:
     """The folder of built libraries; not created here."""
     if explicit := os.environ.get("PANDO_CACHE"):
-        return Path(explicit)
+        return Path(explicit) / "kernels"
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "pando" / "kernels"
 

@@ -19,7 +19,7 @@ SHAPE = KVShape(1, 2, 16, 1, 16, torch.float32)
 @pytest.fixture
 def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("PANDO_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+    return tmp_path / "cache" / "kernels"
 
 
 @pytest.mark.usefixtures("empty_cache")

@@ -202,7 +202,7 @@ def test_workers_get_what_was_asked_for() -> None:
     flags = worker_flags(options(worker_flags=("--dtype", "float32")), "worker-1", "h:1", 9)
     assert " ".join(flags) == (
         "--name worker-1 --listen h:1 --model m --prefix-cache block --page-size 32 "
-        "--kv-memory 2GiB --threads 3 --metrics-port 9 --dtype float32"
+        "--kv-memory 2GiB --threads 3 --metrics-port 9 --drain-s 5 --dtype float32"
     )
 
 

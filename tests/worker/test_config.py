@@ -25,7 +25,9 @@ def test_json_is_read_like_yaml(tmp_path: Path) -> None:
     ("flags", "words"),
     [
         ({"page_size": "0"}, ("page_size", "'0'", ">= 1")),
-        ({"prefix_cache": "lru"}, ("prefix_cache", "'lru'")),
+        ({"prefix_cache": "lru"}, ("prefix_cache", "'lru'", "radix, block, off")),
+        ({"attention": "foo"}, ("attention", "'foo'", "auto, cpu")),
+        ({"device": "tpu"}, ("device", "'tpu'")),
         ({"kv_memory": "much"}, ("kv_memory", "'much'")),
         ({"listen": "localhost"}, ("listen", "'localhost'", "HOST:PORT")),
         ({"listen": "localhost:99999"}, ("listen", "65535")),

@@ -29,9 +29,11 @@ SAMPLE_BYTES = 1 << 20
 
 
 def default_cache_folder() -> Path:
-    """Returns `$PANDO_CACHE`, else `~/.cache/pando`."""
-    named = os.environ.get("PANDO_CACHE")
-    return Path(named) if named else Path.home() / ".cache" / "pando"
+    """Returns `$PANDO_CACHE`, else `pando` in `$XDG_CACHE_HOME`, else `~/.cache/pando`."""
+    if named := os.environ.get("PANDO_CACHE"):
+        return Path(named)
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "pando"
 
 
 def resolve(model: str, cache_folder: Path) -> Path:
