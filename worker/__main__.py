@@ -113,6 +113,7 @@ async def serve(config: WorkerConfig) -> None:
     await stop.wait()
     await health.set_serving(serving=False)
     await drain(service, config.drain_s)
+    servicer.close()
     await server.stop(grace=1.0)
     engine.stop()
 

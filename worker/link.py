@@ -132,22 +132,24 @@ class Outgoing:
                 self._cache_sequence = event.sequence
         self._ready.set()
 
-    def close(self, reader: asyncio.Task[None]) -> None:
-        """Nothing more comes from the gateway: ends `steps`."""
-        if not reader.cancelled() and (error := reader.exception()) is not None:
-            log.error("link reader failed", exc_info=error, extra={"gateway": self.gateway})
+    def close(self) -> None:
+        """Ends `steps` with what has gathered until now."""
         self._closed = True
         self._ready.set()
 
+    def reader_ended(self, reader: asyncio.Task[None]) -> None:
+        """Nothing more comes from the gateway."""
+        if not reader.cancelled() and (error := reader.exception()) is not None:
+            log.error("link reader failed", exc_info=error, extra={"gateway": self.gateway})
+        self.close()
+
     async def steps(self, heartbeat_s: float) -> AsyncIterator[pb.ToGateway]:
         """Yields what has gathered, and a step with the load alone when nothing has for so long."""
-        while True:
+        while not self._closed:
             with suppress(TimeoutError):
                 async with asyncio.timeout(heartbeat_s):
                     await self._ready.wait()
             self._ready.clear()
-            if self._closed:
-                return
             step, self._step = self._step, pb.Step()
             self._sequence += 1
             step.sequence = self._sequence
@@ -175,6 +177,12 @@ class LinkServicer(worker_pb2_grpc.WorkerServicer):
         self._service = service
         self._state = state
         self._heartbeat_s = heartbeat_s
+        self._links: set[Outgoing] = set()
+
+    def close(self) -> None:
+        """Ends every link, once it has sent what has gathered."""
+        for link in self._links:
+            link.close()
 
     def serve(self, server: grpc.aio.Server) -> None:
         """Adds the service to a server."""
@@ -186,16 +194,19 @@ class LinkServicer(worker_pb2_grpc.WorkerServicer):
         gateway = await _greeted(request_iterator, context)
         snapshot, cache_sequence = self._state.snapshot()
         link = Outgoing(gateway, self._service, self._state, cache_sequence)
-        yield pb.ToGateway(hello=self._hello(snapshot, cache_sequence))
+        # Connected with the snapshot, so that no cache event falls between the two.
         self._service.connect(link)
+        self._links.add(link)
         log.info("link open", extra={"gateway": gateway})
         reader = asyncio.create_task(self._read(request_iterator, link))
-        reader.add_done_callback(link.close)
+        reader.add_done_callback(link.reader_ended)
         try:
+            yield pb.ToGateway(hello=self._hello(snapshot, cache_sequence))
             async for message in link.steps(self._heartbeat_s):
                 yield message
         finally:
             reader.cancel()
+            self._links.discard(link)
             self._service.disconnect(link)
             log.info("link closed", extra={"gateway": gateway})
 

@@ -69,8 +69,8 @@ class Worker:
             "w", "i1", "m", "generate", MAX_LEN, "radix", SIZE, PAGES * SIZE, 8, "0", VOCAB
         )
         self.server = grpc.aio.server()
-        servicer = LinkServicer(identity, self.service, state, heartbeat_s=0.2)
-        servicer.serve(self.server)
+        self.servicer = LinkServicer(identity, self.service, state, heartbeat_s=0.2)
+        self.servicer.serve(self.server)
         self.health = Health()
         self.health.serve(self.server)
         self.port = self.server.add_insecure_port("127.0.0.1:0")
@@ -478,3 +478,40 @@ async def test_health_and_reflection_stand_beside_the_link(worker: Worker) -> No
         await worker.health.set_serving(serving=False)
         answer = await stub.Check(health_pb2.HealthCheckRequest())
         assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+async def test_a_worker_that_leaves_ends_its_links_in_good_order(worker: Worker) -> None:
+    client = Client(worker.port)
+    await client.greet()
+    await client.submit(1, [1, 2, 3])
+    await client.until(1)
+    worker.servicer.close()
+    while isinstance(await client.call.read(), pb.ToGateway):
+        pass
+    assert await client.call.code() is grpc.StatusCode.OK
+    await client.channel.close(None)
+
+
+async def test_cache_events_go_on_from_where_the_hello_ended(
+    worker: Worker, client: Client
+) -> None:
+    """Links open while boundaries are stored: snapshot and events together miss nothing."""
+
+    async def open_one() -> tuple[Client, int]:
+        other = Client(worker.port)
+        return other, (await other.greet()).cache_sequence
+
+    opened = []
+    for number in range(1, 13):
+        digest = bytes([number]) * 16
+        boundary = pb.Boundary(digest=digest, num_messages=1)
+        await client.submit(number, chat=chat(f"{number} is a tree. " * 5), boundaries=[boundary])
+        opened.append(await open_one())
+    await client.until(*range(1, 13))
+    total = client.last.cache_sequence
+    assert total >= 12
+    for other, start in opened:
+        while other.last.cache_sequence < total:
+            await other.take()
+        assert len(other.events) == total - start
+        await other.leave()
