@@ -47,6 +47,9 @@ serve: $(STAMP)  ## A gateway and two workers on this machine; ARGS="--workers 1
 	@.ci/system-packages gcc
 	$(BIN)/python -m pando.command up $(ARGS)
 
-bench: $(STAMP)  ## The shared-prefix workload on a fleet of its own
+bench: $(STAMP)  ## Kernels, caches and two workloads on fleets of their own (minutes; docs/benchmarks.md)
 	@.ci/system-packages gcc
+	$(BIN)/python -m kernels.bench
+	$(BIN)/python -m loadtest cache-speed
+	$(BIN)/python -m loadtest fan-out
 	$(BIN)/python -m loadtest shared-prefix $(ARGS)

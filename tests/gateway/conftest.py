@@ -7,29 +7,79 @@ import contextlib
 import logging
 import re
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Protocol, TypedDict, Unpack
 
 import httpx
 import pytest
 import uvicorn
 from openai import AsyncOpenAI
+from openai.types.chat import ChatCompletionMessageParam
 
 from gateway.__main__ import Gateway, build, serving_config
-from gateway.config import GatewayConfig, LinkConfig, WorkerConfig
+from gateway.config import GatewayConfig, LimitConfig, LinkConfig, TenantConfig, WorkerConfig
+from gateway.request import Ask, Deliver
 from gateway.telemetry import EventLog
-from tests.gateway.fake_worker import FakeWorker
+from proto import worker_pb2 as pb
+from tests.gateway.fake_worker import FakeWorker, Script
 
 FAST_LINK = LinkConfig(hello_timeout_s=0.3, silence_s=1.5, backoff_min_s=0.02, backoff_max_s=0.1)
 
-StartWorker = Callable[..., Awaitable[FakeWorker]]
+
+class Chat(TypedDict):
+    """The body of a plain chat, as the official client takes it."""
+
+    model: str
+    messages: list[ChatCompletionMessageParam]
+
+
+class WorkerSettings(TypedDict, total=False):
+    """What a test may set of a fake worker."""
+
+    name: str
+    model: str
+    incarnation: str
+    script: Script
+    protocol: int
+    greets: bool
+    heartbeat_s: float
+    cache_events: list[pb.CacheEvent]
+    load: pb.Load
+    port: int
+
+
+class GatewaySettings(TypedDict, total=False):
+    """What a test may set of a gateway."""
+
+    aliases: dict[str, str]
+    tenants: tuple[TenantConfig, ...]
+    limits: LimitConfig
+    link: LinkConfig
+    keep_alive_s: float
+    request_timeout_s: float
+    shutdown_s: float
+
+
+class StartWorker(Protocol):
+    """Starts a fake worker."""
+
+    async def __call__(self, **settings: Unpack[WorkerSettings]) -> FakeWorker: ...
+
+
+class NoDoor:
+    """The door of a worker that is never asked."""
+
+    def submit(self, ask: Ask, deliver: Deliver) -> AbstractContextManager[None]:
+        raise AssertionError("nobody asks this worker")
 
 
 class QuietServer(uvicorn.Server):
     """Leaves the signals of the test process alone."""
 
     @contextlib.contextmanager
-    def capture_signals(self):
+    def capture_signals(self) -> Iterator[None]:
         yield
 
 
@@ -73,15 +123,18 @@ class Live:
         assert self.metric("accepted_requests_total") == self.metric("ended_requests_total")
 
 
-Serve = Callable[..., Awaitable[Live]]
+class Serve(Protocol):
+    """Serves a gateway for the given workers."""
+
+    async def __call__(self, *workers: FakeWorker, **settings: Unpack[GatewaySettings]) -> Live: ...
 
 
 @pytest.fixture
 async def start_worker() -> AsyncIterator[StartWorker]:
     """Start a fake worker; it stops with the test."""
-    workers = []
+    workers: list[FakeWorker] = []
 
-    async def start(**settings: object) -> FakeWorker:
+    async def start(**settings: Unpack[WorkerSettings]) -> FakeWorker:
         workers.append(await FakeWorker(**settings).start())
         return workers[-1]
 
@@ -95,10 +148,10 @@ async def serve() -> AsyncIterator[Serve]:
     """Serve a gateway for the given workers; it stops with the test."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def start(*workers: FakeWorker, **settings: object) -> Live:
+        async def start(*workers: FakeWorker, **settings: Unpack[GatewaySettings]) -> Live:
             targets = tuple(WorkerConfig(address=worker.address) for worker in workers)
-            settings = {"workers": targets, "link": FAST_LINK, "shutdown_s": 1.0, **settings}
-            config = GatewayConfig(port=0, **settings)
+            chosen: GatewaySettings = {"link": FAST_LINK, "shutdown_s": 1.0, **settings}
+            config = GatewayConfig(port=0, workers=targets, **chosen)
             return await stack.enter_async_context(_live(config))
 
         yield start

@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypedDict, Unpack
 
 import grpc
 import grpc.aio
 
 from proto import worker_pb2 as pb
 from proto import worker_pb2_grpc
+
+
+class StepFields(TypedDict, total=False):
+    """What a test may put into a step."""
+
+    outputs: Iterable[pb.Output]
+    done: Iterable[pb.Done]
+    failed: Iterable[pb.Failed]
+    cache_events: Iterable[pb.CacheEvent]
+
+
+class OutputFields(TypedDict, total=False):
+    """What a test may put into an output beside its text."""
+
+    choice: int
+    logprobs: Iterable[pb.TokenLogprobs]
+    finish_reason: pb.FinishReason
 
 
 class Line:
@@ -22,13 +40,13 @@ class Line:
         self._numbers = itertools.count(1)
         self.outbox: asyncio.Queue[pb.ToGateway | None] = asyncio.Queue()
 
-    def step(self, **fields: object) -> None:
+    def step(self, **fields: Unpack[StepFields]) -> None:
         """Send one step."""
         number = next(self._numbers) + self._worker.sequence_shift
         step = pb.Step(sequence=number, load=self._worker.load, **fields)
         self.outbox.put_nowait(pb.ToGateway(step=step))
 
-    def text(self, request_id: int, text: str, **fields: object) -> None:
+    def text(self, request_id: int, text: str, **fields: Unpack[OutputFields]) -> None:
         """Send one token of one choice."""
         output = pb.Output(request_id=request_id, text=text, token_ids=b"\1\0\0\0", **fields)
         self.step(outputs=[output])
@@ -120,7 +138,9 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
         return f"127.0.0.1:{self.port}"
 
     async def Link(
-        self, requests: AsyncIterator[pb.ToWorker], context: grpc.aio.ServicerContext
+        self,
+        requests: AsyncIterator[pb.ToWorker],
+        context: grpc.aio.ServicerContext[pb.ToWorker, pb.ToGateway],
     ) -> AsyncIterator[pb.ToGateway]:
         line = Line(self)
         first = await anext(aiter(requests))

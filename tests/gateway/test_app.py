@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import AsyncIterator
 
 import openai
 import pytest
+from openai.types.chat import ChatCompletionTokenLogprob
 
 from gateway.config import LimitConfig, TenantConfig
 from proto import worker_pb2 as pb
-from tests.gateway.conftest import events_of
-from tests.gateway.fake_worker import failing, silence
+from tests.gateway.conftest import Chat, Live, Serve, StartWorker, events_of
+from tests.gateway.fake_worker import Line, failing, silence
 
-CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
+CHAT: Chat = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
 
 
 def word(token_id: int, text: bytes, logprob: float, *top: pb.Logprob) -> pb.TokenLogprobs:
@@ -22,7 +24,7 @@ def word(token_id: int, text: bytes, logprob: float, *top: pb.Logprob) -> pb.Tok
     return pb.TokenLogprobs(sampled=sampled, top=top)
 
 
-async def with_logprobs(submit, line):
+async def with_logprobs(submit: pb.Submit, line: Line) -> None:
     best = pb.Logprob(token_id=5, logprob=-0.25, token=b"He")
     line.text(submit.request_id, "", logprobs=[word(5, b"H\xc3", -0.5, best)])
     line.text(submit.request_id, "Hé", logprobs=[word(6, b"\xa9", float("-inf"), best)])
@@ -30,21 +32,21 @@ async def with_logprobs(submit, line):
     line.done(submit.request_id, completion=3)
 
 
-async def flood(submit, line):
+async def flood(submit: pb.Submit, line: Line) -> None:
     while True:
         line.text(submit.request_id, "x" * 65536)
         await asyncio.sleep(0.001)
 
 
 @pytest.fixture
-async def live(start_worker, serve):
+async def live(start_worker: StartWorker, serve: Serve) -> AsyncIterator[Live]:
     live = await serve(await start_worker(), aliases={"nick": "tiny", "gone": "nothing"})
     await live.until_linked("w0")
     yield live
     live.assert_nothing_is_left()
 
 
-async def test_a_chat_streams_in_the_official_client(live):
+async def test_a_chat_streams_in_the_official_client(live: Live) -> None:
     stream = await live.openai.chat.completions.create(
         **CHAT, stream=True, stream_options={"include_usage": True}
     )
@@ -56,11 +58,14 @@ async def test_a_chat_streams_in_the_official_client(live):
     assert chunks[-2].choices[0].finish_reason == "stop"
     assert all(chunk.usage is None for chunk in chunks[:-1])
     assert chunks[-1].choices == []
-    assert chunks[-1].usage.prompt_tokens_details.cached_tokens == 3
+    usage = chunks[-1].usage
+    assert usage is not None
+    assert usage.prompt_tokens_details is not None
+    assert usage.prompt_tokens_details.cached_tokens == 3
     assert len({(chunk.id, chunk.created, chunk.model) for chunk in chunks}) == 1
 
 
-async def test_a_chat_answers_in_one_piece(live):
+async def test_a_chat_answers_in_one_piece(live: Live) -> None:
     answer = await live.openai.chat.completions.create(**CHAT)
 
     assert answer.object == "chat.completion"
@@ -68,6 +73,7 @@ async def test_a_chat_answers_in_one_piece(live):
     assert answer.choices[0].message.role == "assistant"
     assert answer.choices[0].message.content == "Hello big world"
     assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage is not None
     assert answer.usage.model_dump(
         include={"prompt_tokens", "completion_tokens", "total_tokens"}
     ) == {
@@ -77,7 +83,7 @@ async def test_a_chat_answers_in_one_piece(live):
     }
 
 
-async def test_a_stream_on_the_wire_ends_with_done(live):
+async def test_a_stream_on_the_wire_ends_with_done(live: Live) -> None:
     response = await live.http.post("/v1/chat/completions", json={**CHAT, "stream": True})
 
     assert response.headers["content-type"].startswith("text/event-stream")
@@ -89,7 +95,7 @@ async def test_a_stream_on_the_wire_ends_with_done(live):
     assert json.loads(events[-2])["choices"][0]["delta"] == {}
 
 
-async def test_every_choice_is_streamed_under_its_index(live):
+async def test_every_choice_is_streamed_under_its_index(live: Live) -> None:
     stream = await live.openai.chat.completions.create(**CHAT, n=3, stream=True)
     texts = {0: "", 1: "", 2: ""}
     async for chunk in stream:
@@ -97,17 +103,20 @@ async def test_every_choice_is_streamed_under_its_index(live):
     assert set(texts.values()) == {"Hello big world"}
 
 
-async def test_the_choices_of_several_prompts_are_numbered_prompt_by_prompt(live):
+async def test_the_choices_of_several_prompts_are_numbered_prompt_by_prompt(live: Live) -> None:
     answer = await live.openai.completions.create(model="tiny", prompt=["a", "b"], n=2)
 
     assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
     assert {choice.text for choice in answer.choices} == {"Hello big world"}
+    assert answer.usage is not None
     assert answer.usage.prompt_tokens == 14
     assert answer.usage.completion_tokens == 12
 
 
 @pytest.mark.parametrize("prompt", ["text", [1, 2, 3], [[1, 2], [3]], ["a", "b", "c"]])
-async def test_a_completion_takes_every_form_of_prompt(live, prompt):
+async def test_a_completion_takes_every_form_of_prompt(
+    live: Live, prompt: str | list[int] | list[list[int]] | list[str]
+) -> None:
     stream = await live.openai.completions.create(model="tiny", prompt=prompt, stream=True)
     texts: dict[int, str] = {}
     async for chunk in stream:
@@ -117,13 +126,18 @@ async def test_a_completion_takes_every_form_of_prompt(live, prompt):
     assert texts == dict.fromkeys(range(num_prompts), "Hello big world")
 
 
-async def test_chat_logprobs_carry_bytes_and_alternatives(start_worker, serve):
+async def test_chat_logprobs_carry_bytes_and_alternatives(
+    start_worker: StartWorker, serve: Serve
+) -> None:
     live = await serve(await start_worker(script=with_logprobs))
     await live.until_linked("w0")
 
     answer = await live.openai.chat.completions.create(**CHAT, logprobs=True, top_logprobs=1)
-    entries = answer.choices[0].logprobs.content
-    assert b"".join(bytes(entry.bytes) for entry in entries).decode() == "Hé!"
+    logprobs = answer.choices[0].logprobs
+    assert logprobs is not None
+    entries = logprobs.content
+    assert entries is not None
+    assert b"".join(bytes(entry.bytes or ()) for entry in entries).decode() == "Hé!"
     assert entries[0].top_logprobs[0].token == "He"
     assert entries[1].logprob == -9999.0
     assert answer.choices[0].finish_reason == "length"
@@ -131,27 +145,32 @@ async def test_chat_logprobs_carry_bytes_and_alternatives(start_worker, serve):
     stream = await live.openai.chat.completions.create(
         **CHAT, logprobs=True, top_logprobs=1, stream=True
     )
-    streamed = [
-        entry
-        async for chunk in stream
-        for entry in (chunk.choices[0].logprobs.content if chunk.choices[0].logprobs else [])
-    ]
+    streamed: list[ChatCompletionTokenLogprob] = []
+    async for chunk in stream:
+        if (added := chunk.choices[0].logprobs) is not None:
+            assert added.content is not None
+            streamed += added.content
     assert streamed == entries
 
 
-async def test_completion_logprobs_are_lists_side_by_side(start_worker, serve):
+async def test_completion_logprobs_are_lists_side_by_side(
+    start_worker: StartWorker, serve: Serve
+) -> None:
     live = await serve(await start_worker(script=with_logprobs))
     await live.until_linked("w0")
 
     answer = await live.openai.completions.create(model="tiny", prompt="x", logprobs=1)
     logprobs = answer.choices[0].logprobs
+    assert logprobs is not None
     assert logprobs.tokens == ["H\ufffd", "\ufffd", "!"]
     assert logprobs.text_offset == [0, 1, 2]
+    assert logprobs.token_logprobs is not None
     assert logprobs.token_logprobs[0] == -0.5
+    assert logprobs.top_logprobs is not None
     assert logprobs.top_logprobs[2]["He"] == -0.25
 
 
-async def test_models_are_those_of_the_linked_workers_and_their_aliases(live):
+async def test_models_are_those_of_the_linked_workers_and_their_aliases(live: Live) -> None:
     listed = await live.openai.models.list()
     assert [model.id for model in listed.data] == ["tiny", "nick"]
     assert (await live.openai.models.retrieve("tiny")).owned_by == "pando"
@@ -159,19 +178,21 @@ async def test_models_are_those_of_the_linked_workers_and_their_aliases(live):
         await live.openai.models.retrieve("gone")
 
 
-async def test_an_alias_is_served_under_its_own_name(live):
-    answer = await live.openai.chat.completions.create(**{**CHAT, "model": "nick"})
+async def test_an_alias_is_served_under_its_own_name(live: Live) -> None:
+    answer = await live.openai.chat.completions.create(model="nick", messages=CHAT["messages"])
     assert answer.model == "nick"
 
 
-async def test_an_unknown_model_is_not_found(live):
+async def test_an_unknown_model_is_not_found(live: Live) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
-        await live.openai.chat.completions.create(**{**CHAT, "model": "huge"})
+        await live.openai.chat.completions.create(model="huge", messages=CHAT["messages"])
     assert caught.value.code == "model_not_found"
     assert caught.value.param == "model"
 
 
-async def test_a_model_is_not_called_unknown_before_every_worker_was_heard(start_worker, serve):
+async def test_a_model_is_not_called_unknown_before_every_worker_was_heard(
+    start_worker: StartWorker, serve: Serve
+) -> None:
     mute = await start_worker(name="w1", greets=False)
     live = await serve(await start_worker(), mute)
     await live.until_linked("w0")
@@ -183,7 +204,9 @@ async def test_a_model_is_not_called_unknown_before_every_worker_was_heard(start
     assert late.status_code == 404
 
 
-async def test_a_model_whose_workers_left_is_unavailable_not_unknown(start_worker, serve):
+async def test_a_model_whose_workers_left_is_unavailable_not_unknown(
+    start_worker: StartWorker, serve: Serve
+) -> None:
     worker = await start_worker()
     live = await serve(worker)
     await live.until_linked("w0")
@@ -194,7 +217,7 @@ async def test_a_model_whose_workers_left_is_unavailable_not_unknown(start_worke
     live.assert_nothing_is_left()
 
 
-async def test_a_refusal_names_the_field(live):
+async def test_a_refusal_names_the_field(live: Live) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         await live.openai.chat.completions.create(**CHAT, temperature=3)
     assert caught.value.param == "temperature"
@@ -214,7 +237,9 @@ async def test_a_refusal_names_the_field(live):
         (pb.CANCELLED, 500, "internal_error"),
     ],
 )
-async def test_a_workers_failure_is_told_in_openais_form(start_worker, serve, code, status, told):
+async def test_a_workers_failure_is_told_in_openais_form(
+    start_worker: StartWorker, serve: Serve, code: pb.FailureCode, status: int, told: str
+) -> None:
     worker = await start_worker(script=failing(code, "a sentence", "messages"))
     live = await serve(worker)
     await live.until_linked("w0")
@@ -229,7 +254,7 @@ async def test_a_workers_failure_is_told_in_openais_form(start_worker, serve, co
     live.assert_nothing_is_left()
 
 
-async def test_without_a_worker_a_client_is_asked_to_retry(serve):
+async def test_without_a_worker_a_client_is_asked_to_retry(serve: Serve) -> None:
     live = await serve()
     response = await live.http.post("/v1/chat/completions", json=CHAT)
     assert response.status_code == 503
@@ -237,7 +262,7 @@ async def test_without_a_worker_a_client_is_asked_to_retry(serve):
     assert response.json()["error"]["code"] == "no_worker"
 
 
-async def test_ready_only_once_a_worker_is_linked(start_worker, serve):
+async def test_ready_only_once_a_worker_is_linked(start_worker: StartWorker, serve: Serve) -> None:
     idle = await serve()
     assert (await idle.http.get("/health")).status_code == 200
     assert (await idle.http.get("/ready")).status_code == 503
@@ -247,7 +272,7 @@ async def test_ready_only_once_a_worker_is_linked(start_worker, serve):
     assert (await live.http.get("/ready")).json() == {"ready": True, "workers": 1}
 
 
-async def test_metrics_tell_of_requests_tokens_and_workers(live):
+async def test_metrics_tell_of_requests_tokens_and_workers(live: Live) -> None:
     await live.openai.chat.completions.create(**CHAT)
     text = (await live.http.get("/metrics")).text
     labels = 'model="tiny",tenant="default",worker="w0"'
@@ -259,7 +284,7 @@ async def test_metrics_tell_of_requests_tokens_and_workers(live):
     assert live.metric("ttft_seconds_count") == live.metric("tpot_seconds_count") == 1
 
 
-async def test_a_sane_request_id_is_kept_and_another_is_replaced(live):
+async def test_a_sane_request_id_is_kept_and_another_is_replaced(live: Live) -> None:
     kept = await live.http.post(
         "/v1/chat/completions", json=CHAT, headers={"x-request-id": "my-id.1"}
     )
@@ -268,7 +293,7 @@ async def test_a_sane_request_id_is_kept_and_another_is_replaced(live):
     assert replaced.headers["x-request-id"].startswith("req-")
 
 
-async def test_unknown_routes_and_methods_are_refused_in_openais_form(live):
+async def test_unknown_routes_and_methods_are_refused_in_openais_form(live: Live) -> None:
     missing = await live.http.get("/v1/nothing")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "unknown_url")
     wrong = await live.http.get("/v1/chat/completions")
@@ -276,21 +301,24 @@ async def test_unknown_routes_and_methods_are_refused_in_openais_form(live):
     assert wrong.headers["allow"] == "POST"
 
 
-async def test_a_large_body_is_refused_declared_or_not(start_worker, serve):
+async def test_a_large_body_is_refused_declared_or_not(
+    start_worker: StartWorker, serve: Serve
+) -> None:
     live = await serve(await start_worker(), limits=LimitConfig(body_bytes=100))
     await live.until_linked("w0")
 
-    async def pieces():
+    async def pieces() -> AsyncIterator[bytes]:
         for _ in range(4):
             yield b" " * 40
 
-    for body in (b" " * 101, pieces()):
+    bodies: tuple[bytes | AsyncIterator[bytes], ...] = (b" " * 101, pieces())
+    for body in bodies:
         response = await live.http.post("/v1/chat/completions", content=body)
         assert response.status_code == 413
         assert response.json()["error"]["code"] == "request_too_large"
 
 
-async def test_a_body_that_stops_coming_is_given_up(serve):
+async def test_a_body_that_stops_coming_is_given_up(serve: Serve) -> None:
     live = await serve(limits=LimitConfig(body_timeout_s=0.05))
     reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
     writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{")
@@ -298,7 +326,7 @@ async def test_a_body_that_stops_coming_is_given_up(serve):
     writer.close()
 
 
-async def test_only_the_holder_of_a_key_is_served(start_worker, serve):
+async def test_only_the_holder_of_a_key_is_served(start_worker: StartWorker, serve: Serve) -> None:
     tenants = (
         TenantConfig(id="acme", keys=(hashlib.sha256(b"secret").hexdigest(),), models=("tiny",)),
         TenantConfig(id="other", keys=(hashlib.sha256(b"second").hexdigest(),), models=("large",)),
@@ -321,7 +349,7 @@ async def test_only_the_holder_of_a_key_is_served(start_worker, serve):
         await stranger.chat.completions.create(**CHAT)
 
 
-async def test_a_silent_stream_is_kept_alive(start_worker, serve):
+async def test_a_silent_stream_is_kept_alive(start_worker: StartWorker, serve: Serve) -> None:
     live = await serve(await start_worker(script=silence), keep_alive_s=0.05)
     await live.until_linked("w0")
     async with live.http.stream(
@@ -332,7 +360,9 @@ async def test_a_silent_stream_is_kept_alive(start_worker, serve):
     await live.until(lambda: live.gateway.fleet.in_flight == 0)
 
 
-async def test_an_answer_that_takes_too_long_is_ended(start_worker, serve):
+async def test_an_answer_that_takes_too_long_is_ended(
+    start_worker: StartWorker, serve: Serve
+) -> None:
     worker = await start_worker(script=silence)
     live = await serve(worker, request_timeout_s=0.1)
     await live.until_linked("w0")
@@ -344,8 +374,8 @@ async def test_an_answer_that_takes_too_long_is_ended(start_worker, serve):
 
 @pytest.mark.slow
 async def test_a_client_that_takes_nothing_is_let_go_without_a_traceback(
-    start_worker, serve, caplog
-):
+    start_worker: StartWorker, serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
     live = await serve(await start_worker(script=flood), request_timeout_s=0.5)
     await live.until_linked("w0")
     body = json.dumps({**CHAT, "stream": True}).encode()
@@ -359,7 +389,9 @@ async def test_a_client_that_takes_nothing_is_let_go_without_a_traceback(
     writer.close()
 
 
-async def test_what_the_worker_is_asked_is_what_the_client_said(start_worker, serve):
+async def test_what_the_worker_is_asked_is_what_the_client_said(
+    start_worker: StartWorker, serve: Serve
+) -> None:
     worker = await start_worker()
     live = await serve(worker)
     await live.until_linked("w0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +23,7 @@ link: {silence_s: 2.5}
 """ % ("a" * 64)
 
 
-def test_a_file_is_read_and_the_rest_has_defaults(tmp_path):
+def test_a_file_is_read_and_the_rest_has_defaults(tmp_path: Path) -> None:
     path = tmp_path / "gateway.yaml"
     path.write_text(FILE)
     config = load(path, {})
@@ -34,13 +35,13 @@ def test_a_file_is_read_and_the_rest_has_defaults(tmp_path):
     assert config.keep_alive_s == 15.0
 
 
-def test_json_is_a_config_file_too(tmp_path):
+def test_json_is_a_config_file_too(tmp_path: Path) -> None:
     path = tmp_path / "gateway.json"
     path.write_text(json.dumps({"port": 1234}))
     assert load(path, {}).port == 1234
 
 
-def test_flags_stand_over_the_file(tmp_path):
+def test_flags_stand_over_the_file(tmp_path: Path) -> None:
     path = tmp_path / "gateway.yaml"
     path.write_text(FILE)
     config = _configure(
@@ -67,14 +68,16 @@ def test_flags_stand_over_the_file(tmp_path):
         ({"log_level": "loud"}, ["log_level", "loud"]),
     ],
 )
-def test_an_error_names_field_value_and_range(settings, words):
+def test_an_error_names_field_value_and_range(
+    settings: dict[str, object], words: list[str]
+) -> None:
     with pytest.raises(ConfigError) as caught:
         load(None, settings)
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["- a", "port: [", "3"])
-def test_a_file_that_is_no_mapping_is_refused(tmp_path, text):
+def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "gateway.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"gateway\.yaml"):

@@ -6,10 +6,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from gateway.config import LimitConfig
+from tests.gateway.conftest import Live, Serve, StartWorker
 from tests.gateway.fake_worker import silence
 
 BODY = b'{"model": "tiny", "prompt": "Hi"}'
@@ -23,7 +25,7 @@ def request(*headers: bytes, path: bytes = b"/v1/completions", body: bytes = BOD
 
 
 @asynccontextmanager
-async def connected(live) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connected(live: Live) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
     try:
         yield reader, writer
@@ -31,7 +33,7 @@ async def connected(live) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.S
         writer.close()
 
 
-async def answer(reader: asyncio.StreamReader) -> tuple[int, dict]:
+async def answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, Any]]:
     """The next response: its status and its body."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
     length = int(head.split("content-length: ")[1].split("\r\n")[0])
@@ -39,7 +41,7 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, dict]:
 
 
 @pytest.fixture
-async def live(start_worker, serve):
+async def live(start_worker: StartWorker, serve: Serve) -> AsyncIterator[Live]:
     live = await serve(await start_worker(), limits=LIMITS)
     await live.until_linked("w0")
     yield live
@@ -47,7 +49,7 @@ async def live(start_worker, serve):
 
 
 @pytest.fixture
-async def stuck(start_worker, serve):
+async def stuck(start_worker: StartWorker, serve: Serve) -> AsyncIterator[Live]:
     """A gateway whose worker never answers."""
     live = await serve(await start_worker(script=silence), limits=LIMITS)
     await live.until_linked("w0")
@@ -63,7 +65,7 @@ async def stuck(start_worker, serve):
         request(path=b"/" + b"a" * 5000),
     ],
 )
-async def test_a_head_that_is_too_large_is_refused(live, head):
+async def test_a_head_that_is_too_large_is_refused(live: Live, head: bytes) -> None:
     async with connected(live) as (reader, writer):
         writer.write(head)
         status, told = await answer(reader)
@@ -78,7 +80,7 @@ async def test_a_head_that_is_too_large_is_refused(live, head):
         b"POST /v1/completions HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx-endless: ",
     ],
 )
-async def test_a_header_or_trailer_that_does_not_end_is_refused(live, begin):
+async def test_a_header_or_trailer_that_does_not_end_is_refused(live: Live, begin: bytes) -> None:
     async with connected(live) as (reader, writer):
         writer.write(begin)
         for _ in range(4):
@@ -88,20 +90,22 @@ async def test_a_header_or_trailer_that_does_not_end_is_refused(live, begin):
         assert (status, told["error"]["code"]) == (431, "head_too_large")
 
 
-async def test_a_large_body_does_not_count_as_head(live):
+async def test_a_large_body_does_not_count_as_head(live: Live) -> None:
     async with connected(live) as (reader, writer):
         writer.write(request(body=BODY + b" " * 200_000))
         assert (await answer(reader))[0] == 200
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/completions HTTP/1.1\r\nx-slow: a"])
-async def test_a_head_that_does_not_come_in_time_ends_the_connection(live, sent):
+async def test_a_head_that_does_not_come_in_time_ends_the_connection(
+    live: Live, sent: bytes
+) -> None:
     async with connected(live) as (reader, writer):
         writer.write(sent)
         assert await reader.read() == b""
 
 
-async def test_the_time_for_the_head_is_no_time_for_the_answer(stuck):
+async def test_the_time_for_the_head_is_no_time_for_the_answer(stuck: Live) -> None:
     async with connected(stuck) as (reader, writer):
         writer.write(request())
         with pytest.raises(TimeoutError):
@@ -109,14 +113,14 @@ async def test_the_time_for_the_head_is_no_time_for_the_answer(stuck):
     await stuck.until(lambda: stuck.gateway.fleet.in_flight == 0)
 
 
-async def test_requests_follow_one_another_on_a_connection(live):
+async def test_requests_follow_one_another_on_a_connection(live: Live) -> None:
     async with connected(live) as (reader, writer):
         for _ in range(3):
             writer.write(request())
             assert (await answer(reader))[0] == 200
 
 
-async def test_a_hang_up_behind_a_pipelined_request_frees_the_first_one(stuck):
+async def test_a_hang_up_behind_a_pipelined_request_frees_the_first_one(stuck: Live) -> None:
     async with connected(stuck) as (_, writer):
         writer.write(request())
         await stuck.until(lambda: stuck.gateway.fleet.in_flight == 1)
@@ -127,7 +131,9 @@ async def test_a_hang_up_behind_a_pipelined_request_frees_the_first_one(stuck):
 
 
 @pytest.mark.parametrize("behind", [request(), request()[:20], b"\x00 no request"])
-async def test_what_stands_behind_a_request_is_not_answered_and_the_connection_closes(live, behind):
+async def test_what_stands_behind_a_request_is_not_answered_and_the_connection_closes(
+    live: Live, behind: bytes
+) -> None:
     async with connected(live) as (reader, writer):
         writer.write(request() + behind)
         assert (await answer(reader))[0] == 200
@@ -135,7 +141,7 @@ async def test_what_stands_behind_a_request_is_not_answered_and_the_connection_c
 
 
 @pytest.mark.parametrize("protocol", [b"h2c", b"websocket"])
-async def test_an_offer_to_upgrade_is_ignored(live, protocol):
+async def test_an_offer_to_upgrade_is_ignored(live: Live, protocol: bytes) -> None:
     offer = (b"upgrade: " + protocol, b"connection: Upgrade, HTTP2-Settings", b"http2-settings: A")
     async with connected(live) as (reader, writer):
         whole = request(*offer)
@@ -148,14 +154,14 @@ async def test_an_offer_to_upgrade_is_ignored(live, protocol):
 
 
 @pytest.mark.parametrize("junk", [b"\x16\x03\x01\x02\x00", b"CONNECT a:1 HTTP/1.1\r\n\r\n"])
-async def test_what_is_no_request_is_refused_in_openais_form(live, junk):
+async def test_what_is_no_request_is_refused_in_openais_form(live: Live, junk: bytes) -> None:
     async with connected(live) as (reader, writer):
         writer.write(junk)
         status, told = await answer(reader)
         assert (status, told["error"]["code"]) == (400, "invalid_http")
 
 
-async def test_the_rest_of_a_refused_body_may_not_come_for_ever(live):
+async def test_the_rest_of_a_refused_body_may_not_come_for_ever(live: Live) -> None:
     async with connected(live) as (reader, writer):
         writer.write(request(body=b"").replace(b"length: 0", b"length: 99999999"))
         assert (await answer(reader))[0] == 413

@@ -12,28 +12,29 @@ def kinds(kind: type[GatewayError]) -> list[type[GatewayError]]:
     return [kind, *(deeper for child in kind.__subclasses__() for deeper in kinds(child))]
 
 
-def test_every_error_that_can_be_raised_has_a_face():
+def test_every_error_that_can_be_raised_has_a_face() -> None:
     assert set(kinds(GatewayError)) - set(FACES) == {GatewayError, errors.Unavailable}
 
 
-def test_the_tree_in_the_docstring_is_complete():
+def test_the_tree_in_the_docstring_is_complete() -> None:
+    assert errors.__doc__ is not None
     for kind in kinds(GatewayError):
         assert kind.__name__ in errors.__doc__
 
 
 @pytest.mark.parametrize("kind", [kind for kind, face in FACES.items() if face.status >= 500])
-def test_the_inside_of_a_5xx_is_not_told(kind):
+def test_the_inside_of_a_5xx_is_not_told(kind: type[GatewayError]) -> None:
     told = public_body(kind("secret")).error
     assert "secret" not in told.message
     assert told.type == "server_error"
 
 
-def test_a_4xx_tells_its_text_param_and_code():
+def test_a_4xx_tells_its_text_param_and_code() -> None:
     told = public_body(InvalidRequest("too hot", param="temperature")).error
     assert (told.message, told.param, told.code) == ("too hot", "temperature", "invalid_value")
     assert public_body(ModelNotFound("x")).error.param == "model"
 
 
-def test_whoever_may_try_again_is_told_when():
+def test_whoever_may_try_again_is_told_when() -> None:
     waits = {kind for kind, face in FACES.items() if face.retry_after_s is not None}
     assert waits == {kind for kind, face in FACES.items() if face.status == 503}

@@ -5,18 +5,19 @@ from __future__ import annotations
 import pytest
 
 from gateway.fleet import Fleet, NameTaken, WorkerInfo, WorkerLoad
+from tests.gateway.conftest import NoDoor
 
 TINY = WorkerInfo("w0", "a", "tiny")
 
 
 @pytest.fixture
-def fleet():
+def fleet() -> Fleet:
     fleet = Fleet()
-    fleet.join(TINY, door=None)
+    fleet.join(TINY, door=NoDoor())
     return fleet
 
 
-def test_a_lease_counts_while_it_is_held_also_when_its_holder_fails(fleet):
+def test_a_lease_counts_while_it_is_held_also_when_its_holder_fails(fleet: Fleet) -> None:
     worker = fleet.workers()[0]
 
     def fail_while_holding_it() -> None:
@@ -29,29 +30,29 @@ def test_a_lease_counts_while_it_is_held_also_when_its_holder_fails(fleet):
     assert (worker.in_flight, fleet.in_flight) == (0, 0)
 
 
-def test_a_worker_that_comes_back_starts_at_zero(fleet):
+def test_a_worker_that_comes_back_starts_at_zero(fleet: Fleet) -> None:
     old = fleet.workers()[0]
     with fleet.lease(old):
         fleet.leave("w0")
-        fleet.join(WorkerInfo("w0", "b", "tiny"), door=None)
+        fleet.join(WorkerInfo("w0", "b", "tiny"), door=NoDoor())
         new = fleet.workers()[0]
         assert (new.in_flight, fleet.in_flight) == (0, 1)
     assert (new.in_flight, fleet.in_flight) == (0, 0)
 
 
-def test_a_name_stands_for_one_worker(fleet):
+def test_a_name_stands_for_one_worker(fleet: Fleet) -> None:
     with pytest.raises(NameTaken):
-        fleet.join(TINY, door=None)
+        fleet.join(TINY, door=NoDoor())
 
 
-def test_only_generating_workers_that_stay_are_routed_to(fleet):
-    fleet.join(WorkerInfo("r0", "a", "tiny", task="rerank"), door=None)
+def test_only_generating_workers_that_stay_are_routed_to(fleet: Fleet) -> None:
+    fleet.join(WorkerInfo("r0", "a", "tiny", task="rerank"), door=NoDoor())
     assert list(fleet.serving("tiny")) == ["w0"]
     fleet.report("w0", WorkerLoad(draining=True))
     assert fleet.serving("tiny") == {}
 
 
-def test_an_unknown_model_is_settled_once_every_worker_was_heard(fleet):
+def test_an_unknown_model_is_settled_once_every_worker_was_heard(fleet: Fleet) -> None:
     fleet.expect("a:1")
     fleet.expect("a:2")
     fleet.heard("a:1")
@@ -60,7 +61,7 @@ def test_an_unknown_model_is_settled_once_every_worker_was_heard(fleet):
     assert fleet.settled
 
 
-def test_a_model_stays_known_when_its_last_worker_left(fleet):
+def test_a_model_stays_known_when_its_last_worker_left(fleet: Fleet) -> None:
     fleet.leave("w0")
     assert not fleet.ready
     assert fleet.models() == ()

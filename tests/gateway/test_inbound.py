@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from starlette.types import Message, Receive, Scope
 
 from gateway.errors import BodyTimeout, BodyTooLarge, ClientGone
 from gateway.inbound import read_body, sane_request_id, unless_gone
 
 
-def receiving(*messages: dict):
+def receiving(*messages: Message) -> Receive:
     """A receive that gives the messages, then waits for ever."""
     left = list(messages)
 
-    async def receive() -> dict:
+    async def receive() -> Message:
         if not left:
             await asyncio.Event().wait()
         return left.pop(0)
@@ -22,20 +23,26 @@ def receiving(*messages: dict):
     return receive
 
 
-def piece(body: bytes, more: bool = True) -> dict:
+def piece(body: bytes, more: bool = True) -> Message:
     return {"type": "http.request", "body": body, "more_body": more}
 
 
-GONE = {"type": "http.disconnect"}
-SCOPE: dict = {"headers": []}
+def pending_cancels() -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    return task.cancelling()
 
 
-async def test_pieces_become_one_body():
+GONE: Message = {"type": "http.disconnect"}
+SCOPE: Scope = {"headers": []}
+
+
+async def test_pieces_become_one_body() -> None:
     receive = receiving(piece(b"a"), piece(b""), piece(b"b", more=False))
     assert await read_body(SCOPE, receive, 2, 60) == b"ab"
 
 
-async def test_a_body_that_is_too_large_is_refused_at_once():
+async def test_a_body_that_is_too_large_is_refused_at_once() -> None:
     with pytest.raises(BodyTooLarge):
         await read_body(SCOPE, receiving(piece(b"abc")), 2, 60)
     declared = {"headers": [(b"content-length", b"3")]}
@@ -43,14 +50,14 @@ async def test_a_body_that_is_too_large_is_refused_at_once():
         await read_body(declared, receiving(), 2, 60)
 
 
-async def test_a_body_that_stops_or_whose_sender_leaves_is_given_up():
+async def test_a_body_that_stops_or_whose_sender_leaves_is_given_up() -> None:
     with pytest.raises(BodyTimeout):
         await read_body(SCOPE, receiving(piece(b"a")), 9, 0.001)
     with pytest.raises(ClientGone):
         await read_body(SCOPE, receiving(piece(b"a"), GONE), 9, 60)
 
 
-async def test_a_hang_up_cancels_the_work_and_says_so():
+async def test_a_hang_up_cancels_the_work_and_says_so() -> None:
     unwound = asyncio.Event()
 
     async def work() -> None:
@@ -62,13 +69,13 @@ async def test_a_hang_up_cancels_the_work_and_says_so():
     with pytest.raises(ClientGone):
         await unless_gone(receiving(GONE), work())
     assert unwound.is_set()
-    assert asyncio.current_task().cancelling() == 0
+    assert pending_cancels() == 0
 
 
-async def test_the_end_of_the_answer_is_no_hang_up():
+async def test_the_end_of_the_answer_is_no_hang_up() -> None:
     complete = asyncio.Event()
 
-    async def receive() -> dict:
+    async def receive() -> Message:
         await complete.wait()
         return GONE
 
@@ -78,11 +85,14 @@ async def test_the_end_of_the_answer_is_no_hang_up():
     await unless_gone(receive, work())
     for _ in range(5):
         await asyncio.sleep(0)
-    assert asyncio.current_task().cancelling() == 0
+    assert pending_cancels() == 0
 
 
-async def test_a_cancel_from_elsewhere_stays_a_cancel():
-    task = asyncio.create_task(unless_gone(receiving(), asyncio.Event().wait()))
+async def test_a_cancel_from_elsewhere_stays_a_cancel() -> None:
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(unless_gone(receiving(), work()))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -93,6 +103,6 @@ async def test_a_cancel_from_elsewhere_stays_a_cancel():
     ("value", "kept"),
     [(b"req-1.a:B_2", True), (b"", False), (b"a b", False), (b"x" * 129, False), (b"\xff", False)],
 )
-def test_only_a_sane_request_id_is_kept(value, kept):
+def test_only_a_sane_request_id_is_kept(value: bytes, kept: bool) -> None:
     scope = {"headers": [(b"x-request-id", value)]}
     assert (sane_request_id(scope) is not None) == kept

@@ -9,26 +9,26 @@ import pytest
 
 from gateway.config import LimitConfig
 from gateway.errors import InvalidRequest
-from gateway.intake import Caller, chat_job, completion_job
+from gateway.intake import Caller, Job, chat_job, completion_job
 from gateway.openai import read_chat, read_completion
 from gateway.prefix import Overrides
-from gateway.request import Sampling, Stopping, TextPrompt, TokenPrompt
+from gateway.request import ChatPrompt, Sampling, Stopping, TextPrompt, TokenPrompt
 from gateway.tenants import Tenant
 
 CALLER = Caller("req-1", Tenant("acme", b"space"), Overrides())
 
 
-def chat(**fields: object):
+def chat(**fields: object) -> Job:
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}
     return chat_job(read_chat(json.dumps(body).encode(), LimitConfig()), "m", CALLER)
 
 
-def completion(**fields: object):
+def completion(**fields: object) -> Job:
     body = json.dumps({"model": "m", **fields}).encode()
     return completion_job(read_completion(body, LimitConfig()), "m", CALLER, 8)
 
 
-def test_defaults_are_openais():
+def test_defaults_are_openais() -> None:
     decoding = chat().parts[0].ask.decoding
     assert decoding.sampling == Sampling()
     assert decoding.stopping == Stopping()
@@ -36,18 +36,18 @@ def test_defaults_are_openais():
     assert completion(prompt="x").parts[0].ask.decoding.stopping.max_tokens == 16
 
 
-def test_explicit_zeros_are_kept():
+def test_explicit_zeros_are_kept() -> None:
     sampling = chat(temperature=0, top_p=0, top_k=-1, seed=0).parts[0].ask.decoding.sampling
     assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed) == (0, 0, 0, 0)
 
 
-def test_logprobs_without_alternatives_are_asked_for_as_zero():
+def test_logprobs_without_alternatives_are_asked_for_as_zero() -> None:
     assert chat(logprobs=True).parts[0].ask.decoding.top_logprobs == 0
     assert chat(logprobs=True, top_logprobs=2).parts[0].ask.decoding.top_logprobs == 2
     assert completion(prompt="x", logprobs=0).parts[0].ask.decoding.top_logprobs == 0
 
 
-def test_messages_cross_as_they_are_and_nulls_vanish():
+def test_messages_cross_as_they_are_and_nulls_vanish() -> None:
     content = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     messages = [
@@ -55,14 +55,16 @@ def test_messages_cross_as_they_are_and_nulls_vanish():
         {"role": "assistant", "content": None, "tool_calls": [call], "refusal": None},
         {"role": "tool", "content": "9", "tool_call_id": "1"},
     ]
-    sent = json.loads(chat(messages=messages).parts[0].ask.prompt.messages)
+    prompt = chat(messages=messages).parts[0].ask.prompt
+    assert isinstance(prompt, ChatPrompt)
+    sent = json.loads(prompt.messages)
     assert sent[0] == {"role": "user", "content": content, "name": "me"}
     assert sent[1]["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
     assert sent[1].keys() == {"role", "tool_calls"}
     assert sent[2] == {"role": "tool", "content": "9", "tool_call_id": "1"}
 
 
-def test_prompts_become_parts_of_their_own_kind():
+def test_prompts_become_parts_of_their_own_kind() -> None:
     assert [part.ask.prompt for part in completion(prompt=["a", "b"]).parts] == [
         TextPrompt("a"),
         TextPrompt("b"),
@@ -78,13 +80,13 @@ def test_prompts_become_parts_of_their_own_kind():
     assert caught.value.param == "prompt[1]"
 
 
-def test_more_tokens_may_not_be_demanded_than_allowed():
+def test_more_tokens_may_not_be_demanded_than_allowed() -> None:
     with pytest.raises(InvalidRequest) as caught:
         chat(min_tokens=5, max_tokens=4)
     assert caught.value.param == "min_tokens"
 
 
-def test_the_cache_key_routes():
+def test_the_cache_key_routes() -> None:
     plain, keyed = chat(), chat(prompt_cache_key="k")
     assert plain.parts[0].key != keyed.parts[0].key
     assert (

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from gateway.config import LinkConfig, WorkerConfig
-from gateway.errors import WorkerLost
-from gateway.fleet import Fleet
+from gateway.errors import GatewayError, WorkerLost
+from gateway.fleet import Fleet, Worker
 from gateway.link import LinkContext, WorkerLink
 from gateway.request import (
     Ask,
     Decoding,
     Done,
+    Event,
     Failed,
     FinishReason,
     Output,
@@ -27,8 +29,8 @@ from gateway.request import (
 )
 from gateway.telemetry import EventLog, Telemetry
 from proto import worker_pb2 as pb
-from tests.gateway.conftest import FAST_LINK
-from tests.gateway.fake_worker import silence, words
+from tests.gateway.conftest import FAST_LINK, StartWorker
+from tests.gateway.fake_worker import FakeWorker, Line, silence, words
 
 ASK = Ask("trace", "acme", b"space", TextPrompt("Hi"), Decoding(Sampling(), Stopping()))
 
@@ -36,23 +38,25 @@ ASK = Ask("trace", "acme", b"space", TextPrompt("Hi"), Decoding(Sampling(), Stop
 class Links:
     """Running links over one fleet."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.fleet = Fleet()
         self.telemetry = Telemetry(CollectorRegistry())
-        self.tasks = []
+        self.tasks: list[asyncio.Task[None]] = []
 
-    def add(self, worker, settings: LinkConfig = FAST_LINK, name: str | None = None) -> None:
+    def add(
+        self, worker: FakeWorker, settings: LinkConfig = FAST_LINK, name: str | None = None
+    ) -> None:
         log = EventLog(logging.getLogger("gateway"))
         context = LinkContext("g0", settings, self.fleet, self.telemetry, log, random.Random(1))
         link = WorkerLink(WorkerConfig(worker.address, name), context)
         self.tasks.append(asyncio.create_task(link.run()))
 
-    async def until(self, condition) -> None:
+    async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(20):
             while not condition():  # noqa: ASYNC110 - any state, not only ours
                 await asyncio.sleep(0.005)
 
-    async def linked(self, name: str = "w0"):
+    async def linked(self, name: str = "w0") -> Worker:
         await self.until(lambda: [w.name for w in self.fleet.workers()] == [name])
         return self.fleet.workers()[0]
 
@@ -66,7 +70,7 @@ class Links:
 
 
 @pytest.fixture
-async def links():
+async def links() -> AsyncIterator[Links]:
     links = Links()
     yield links
     for task in links.tasks:
@@ -74,39 +78,51 @@ async def links():
     await asyncio.gather(*links.tasks, return_exceptions=True)
 
 
-async def ended(events: list, links: Links) -> list:
+def output(event: Event) -> Output:
+    assert isinstance(event, Output)
+    return event
+
+
+def error(event: Event) -> GatewayError:
+    assert isinstance(event, Failed)
+    return event.error
+
+
+async def ended(events: list[Event], links: Links) -> list[Event]:
     await links.until(lambda: events and not isinstance(events[-1], Output))
     return events
 
 
-async def test_a_request_gets_its_outputs_in_order_and_one_end(links, start_worker):
+async def test_a_request_gets_its_outputs_in_order_and_one_end(
+    links: Links, start_worker: StartWorker
+) -> None:
     worker = await start_worker()
     links.add(worker)
     door = (await links.linked()).door
-    events: list = []
+    events: list[Event] = []
     with door.submit(ASK, events.append):
         await ended(events, links)
-    assert "".join(event.text for event in events[:-1]) == "Hello big world"
-    assert events[-2].finish_reason is FinishReason.STOP
+    assert "".join(output(event).text for event in events[:-1]) == "Hello big world"
+    assert output(events[-2]).finish_reason is FinishReason.STOP
     assert isinstance(events[-1], Done)
     assert worker.cancels == []
     assert worker.hellos[0].gateway == "g0"
 
 
-async def test_the_worker_says_who_it_is(links, start_worker):
+async def test_the_worker_says_who_it_is(links: Links, start_worker: StartWorker) -> None:
     links.add(await start_worker(name="w7", model="qwen", incarnation="abc"))
     info = (await links.linked("w7")).info
     assert (info.model, info.incarnation, info.page_size) == ("qwen", "abc", 16)
     assert (info.task, info.prefix_cache, info.max_model_len) == ("generate", "radix", 2048)
 
 
-async def test_every_setting_crosses_the_link(links, start_worker):
+async def test_every_setting_crosses_the_link(links: Links, start_worker: StartWorker) -> None:
     worker = await start_worker()
     links.add(worker)
     sampling = Sampling(0.5, 0.9, 4, 0.125, 1.5, -1.5, 1.25, 2**64 - 1, {3: -100.0})
     stopping = Stopping(9, ("a", "b"), (1, 2), 3, True, True)
     ask = Ask("t", "acme", b"s", TokenPrompt(b"\1\0\0\0"), Decoding(sampling, stopping, 2, 0))
-    events: list = []
+    events: list[Event] = []
     with (await links.linked()).door.submit(ask, events.append):
         await ended(events, links)
     submit = worker.submits[0]
@@ -133,24 +149,28 @@ async def test_every_setting_crosses_the_link(links, start_worker):
     assert submit.HasField("top_logprobs")
 
 
-async def test_leaving_the_context_early_cancels_once(links, start_worker):
+async def test_leaving_the_context_early_cancels_once(
+    links: Links, start_worker: StartWorker
+) -> None:
     worker = await start_worker(script=silence)
     links.add(worker)
-    events: list = []
+    events: list[Event] = []
     with (await links.linked()).door.submit(ASK, events.append):
         await links.until(lambda: len(worker.submits) == 1)
     await links.until(lambda: worker.cancels == [1])
     assert events == []
 
 
-async def test_a_request_that_cannot_take_its_output_fails_alone(links, start_worker):
+async def test_a_request_that_cannot_take_its_output_fails_alone(
+    links: Links, start_worker: StartWorker
+) -> None:
     worker = await start_worker()
     links.add(worker)
     door = (await links.linked()).door
-    broken: list = []
-    fine: list = []
+    broken: list[Event] = []
+    fine: list[Event] = []
 
-    def deliver(event):
+    def deliver(event: Event) -> None:
         broken.append(event)
         if isinstance(event, Output):
             raise RuntimeError("the client is gone")
@@ -163,11 +183,13 @@ async def test_a_request_that_cannot_take_its_output_fails_alone(links, start_wo
     assert worker.cancels == [1]
 
 
-async def test_a_broken_stream_ends_each_of_its_requests_once(links, start_worker):
+async def test_a_broken_stream_ends_each_of_its_requests_once(
+    links: Links, start_worker: StartWorker
+) -> None:
     worker = await start_worker(script=silence)
     links.add(worker)
     door = (await links.linked()).door
-    all_events: list[list] = [[] for _ in range(20)]
+    all_events: list[list[Event]] = [[] for _ in range(20)]
     holds = [door.submit(ASK, events.append) for events in all_events]
     for hold in holds:
         hold.__enter__()
@@ -176,12 +198,14 @@ async def test_a_broken_stream_ends_each_of_its_requests_once(links, start_worke
     await links.until(lambda: not links.fleet.ready)
     for hold, events in zip(holds, all_events, strict=True):
         hold.__exit__(None, None, None)
-        assert [type(event.error) for event in events] == [WorkerLost]
+        assert [type(error(event)) for event in events] == [WorkerLost]
     with pytest.raises(WorkerLost), door.submit(ASK, print):
         pass
 
 
-async def test_a_worker_that_comes_back_is_linked_again_as_new(links, start_worker):
+async def test_a_worker_that_comes_back_is_linked_again_as_new(
+    links: Links, start_worker: StartWorker
+) -> None:
     worker = await start_worker()
     links.add(worker)
     await links.linked()
@@ -192,7 +216,9 @@ async def test_a_worker_that_comes_back_is_linked_again_as_new(links, start_work
     assert links.telemetry.incarnations.labels("w0")._value.get() == 2
 
 
-async def test_a_worker_that_never_answers_the_hello_is_not_linked(links, start_worker):
+async def test_a_worker_that_never_answers_the_hello_is_not_linked(
+    links: Links, start_worker: StartWorker
+) -> None:
     worker = await start_worker(greets=False)
     links.add(worker)
     await links.until(lambda: links.breaks("no_hello") >= 2)
@@ -201,19 +227,25 @@ async def test_a_worker_that_never_answers_the_hello_is_not_linked(links, start_
     await links.linked()
 
 
-async def test_a_worker_of_another_protocol_is_not_linked(links, start_worker):
+async def test_a_worker_of_another_protocol_is_not_linked(
+    links: Links, start_worker: StartWorker
+) -> None:
     links.add(await start_worker(protocol=2))
     await links.until(lambda: links.breaks("protocol") + links.breaks("stream_ended") >= 2)
     assert not links.fleet.ready
 
 
-async def test_a_worker_of_another_name_is_not_linked(links, start_worker):
+async def test_a_worker_of_another_name_is_not_linked(
+    links: Links, start_worker: StartWorker
+) -> None:
     links.add(await start_worker(name="w1"), name="w0")
     await links.until(lambda: links.breaks("name") >= 1)
     assert not links.fleet.ready
 
 
-async def test_of_two_workers_with_one_name_the_first_stays(links, start_worker):
+async def test_of_two_workers_with_one_name_the_first_stays(
+    links: Links, start_worker: StartWorker
+) -> None:
     first, second = await start_worker(incarnation="a"), await start_worker(incarnation="b")
     links.add(first)
     await links.linked()
@@ -222,21 +254,23 @@ async def test_of_two_workers_with_one_name_the_first_stays(links, start_worker)
     assert (await links.linked()).info.incarnation == "a"
 
 
-async def test_a_gap_in_the_sequence_breaks_the_stream(links, start_worker):
+async def test_a_gap_in_the_sequence_breaks_the_stream(
+    links: Links, start_worker: StartWorker
+) -> None:
     worker = await start_worker(script=silence)
     links.add(worker)
-    events: list = []
+    events: list[Event] = []
     with (await links.linked()).door.submit(ASK, events.append):
         worker.sequence_shift = 1
         await ended(events, links)
-    assert isinstance(events[-1].error, WorkerLost)
+    assert isinstance(error(events[-1]), WorkerLost)
     assert links.breaks("sequence_gap") >= 1
 
 
-async def test_a_silent_worker_is_declared_lost(links, start_worker):
+async def test_a_silent_worker_is_declared_lost(links: Links, start_worker: StartWorker) -> None:
     worker = await start_worker(script=silence, heartbeat_s=3600)
     links.add(worker, LinkConfig(hello_timeout_s=5, silence_s=0.2, backoff_min_s=0.01))
-    events: list = []
+    events: list[Event] = []
     with (await links.linked()).door.submit(ASK, events.append):
         await ended(events, links)
     assert links.breaks("silence") >= 1
@@ -244,26 +278,30 @@ async def test_a_silent_worker_is_declared_lost(links, start_worker):
     await links.linked()
 
 
-async def test_a_stream_that_the_worker_cancels_is_taken_up_again(links, start_worker):
+async def test_a_stream_that_the_worker_cancels_is_taken_up_again(
+    links: Links, start_worker: StartWorker
+) -> None:
     import grpc
 
     worker = await start_worker()
 
-    async def script(submit, line):
+    async def script(submit: pb.Submit, line: Line) -> None:
         line.outbox.put_nowait(None)
 
     worker.script = script
     links.add(worker)
-    events: list = []
+    events: list[Event] = []
     with (await links.linked()).door.submit(ASK, events.append):
         await ended(events, links)
-    assert isinstance(events[-1].error, WorkerLost)
+    assert isinstance(error(events[-1]), WorkerLost)
     worker.script = words
     await links.linked()
     assert grpc is not None
 
 
-async def test_load_and_cache_events_are_taken_over(links, start_worker):
+async def test_load_and_cache_events_are_taken_over(
+    links: Links, start_worker: StartWorker
+) -> None:
     stored = pb.CacheEvent(kind=pb.CacheEvent.STORED, digest=b"d", num_tokens=16)
     worker = await start_worker(
         load=pb.Load(running_requests=3, cached_pages=9, draining=True), cache_events=[stored] * 2

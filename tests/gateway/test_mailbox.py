@@ -9,14 +9,14 @@ import pytest
 from gateway.mailbox import Mailbox
 
 
-async def test_what_piled_up_is_taken_in_one_piece():
+async def test_what_piled_up_is_taken_in_one_piece() -> None:
     box: Mailbox[int] = Mailbox()
     for item in range(5):
         box.put(item)
     assert await box.take(60) == [0, 1, 2, 3, 4]
 
 
-async def test_a_waiting_taker_is_woken():
+async def test_a_waiting_taker_is_woken() -> None:
     box: Mailbox[int] = Mailbox()
     taker = asyncio.create_task(box.take(60))
     await asyncio.sleep(0)
@@ -25,11 +25,12 @@ async def test_a_waiting_taker_is_woken():
     assert await taker == [1, 2]
 
 
-async def test_nothing_comes_of_silence():
-    assert await Mailbox().take(0.001) == []
+async def test_nothing_comes_of_silence() -> None:
+    box: Mailbox[int] = Mailbox()
+    assert await box.take(0.001) == []
 
 
-async def test_a_taker_that_is_cancelled_loses_nothing():
+async def test_a_taker_that_is_cancelled_loses_nothing() -> None:
     box: Mailbox[int] = Mailbox()
     taker = asyncio.create_task(box.take(60))
     await asyncio.sleep(0)

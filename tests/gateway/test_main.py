@@ -6,9 +6,11 @@ import asyncio
 import re
 import signal
 import sys
+from pathlib import Path
 
 import httpx
 
+from tests.gateway.conftest import StartWorker
 from tests.gateway.fake_worker import endless
 
 
@@ -19,6 +21,7 @@ async def gateway(*flags: str) -> asyncio.subprocess.Process:
 
 
 async def listening_port(process: asyncio.subprocess.Process) -> int:
+    assert process.stderr is not None
     async with asyncio.timeout(30):
         async for line in process.stderr:
             if found := re.search(rb" listening host=127.0.0.1 port=(\d+)", line):
@@ -38,8 +41,8 @@ async def until_ready(http: httpx.AsyncClient) -> None:
 
 
 async def test_it_serves_from_its_flags_and_leaves_at_a_signal_with_a_stream_open(
-    start_worker, tmp_path
-):
+    start_worker: StartWorker, tmp_path: Path
+) -> None:
     worker = await start_worker(script=endless)
     settings = tmp_path / "gateway.yaml"
     settings.write_text("shutdown_s: 1.0\n")
@@ -62,7 +65,7 @@ async def test_it_serves_from_its_flags_and_leaves_at_a_signal_with_a_stream_ope
     assert b"outcome=client_closed" in log
 
 
-async def test_a_wrong_setting_ends_it_with_a_sentence():
+async def test_a_wrong_setting_ends_it_with_a_sentence() -> None:
     process = await gateway("--port", "70000")
     _, log = await process.communicate()
     assert process.returncode == 1

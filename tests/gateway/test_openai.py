@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -22,7 +23,11 @@ def chat(**fields: object) -> bytes:
     return json.dumps({"model": "m", "messages": [USER], **fields}).encode()
 
 
-def refused(body: bytes, read=read_chat, limits: LimitConfig = LIMITS) -> InvalidRequest:
+def refused(
+    body: bytes,
+    read: Callable[[bytes, LimitConfig], object] = read_chat,
+    limits: LimitConfig = LIMITS,
+) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as caught:
         read(body, limits)
     return caught.value
@@ -81,7 +86,7 @@ def refused(body: bytes, read=read_chat, limits: LimitConfig = LIMITS) -> Invali
         ({"prompt_cache_key": "x" * 257}, "prompt_cache_key"),
     ],
 )
-def test_a_wrong_value_is_refused_by_its_name(fields, param):
+def test_a_wrong_value_is_refused_by_its_name(fields: dict[str, object], param: str | None) -> None:
     assert refused(chat(**fields)).param == param
 
 
@@ -100,19 +105,19 @@ def test_a_wrong_value_is_refused_by_its_name(fields, param):
         {"web_search_options": {}},
     ],
 )
-def test_what_does_nothing_here_is_refused_as_unsupported(fields):
+def test_what_does_nothing_here_is_refused_as_unsupported(fields: dict[str, object]) -> None:
     error = refused(chat(**fields))
     assert (error.param, error.code) == (next(iter(fields)), "unsupported_parameter")
 
 
 @pytest.mark.parametrize(("name", "value"), [("echo", True), ("best_of", 2), ("suffix", "x")])
-def test_unsupported_fields_of_a_completion_are_refused(name, value):
+def test_unsupported_fields_of_a_completion_are_refused(name: str, value: object) -> None:
     body = json.dumps({"model": "m", "prompt": "x", name: value}).encode()
     error = refused(body, read_completion)
     assert (error.param, error.code) == (name, "unsupported_parameter")
 
 
-def test_harmless_values_and_fields_for_the_operator_pass():
+def test_harmless_values_and_fields_for_the_operator_pass() -> None:
     read_chat(
         chat(
             tools=[],
@@ -131,8 +136,8 @@ def test_harmless_values_and_fields_for_the_operator_pass():
     )
 
 
-def test_an_answer_of_the_sdk_can_be_sent_back_as_history():
-    history = {
+def test_an_answer_of_the_sdk_can_be_sent_back_as_history() -> None:
+    history: dict[str, object] = {
         "role": "assistant",
         "content": "Hello",
         "refusal": None,
@@ -145,7 +150,7 @@ def test_an_answer_of_the_sdk_can_be_sent_back_as_history():
     assert len(request.messages) == 3
 
 
-def test_missing_and_unknown_fields_have_codes_of_their_own():
+def test_missing_and_unknown_fields_have_codes_of_their_own() -> None:
     missing = refused(b'{"model":"m"}')
     assert (missing.param, missing.code) == ("messages", "missing_required_parameter")
     unknown = refused(chat(colour="red"))
@@ -170,11 +175,11 @@ def test_missing_and_unknown_fields_have_codes_of_their_own():
         (chat(chat_template_kwargs={"a": 0}).replace(b"0}", b"[" * 100_000), None),
     ],
 )
-def test_what_is_no_json_text_is_refused(body, param):
+def test_what_is_no_json_text_is_refused(body: bytes, param: str | None) -> None:
     assert refused(body).param == param
 
 
-def test_deep_nesting_is_refused_by_name():
+def test_deep_nesting_is_refused_by_name() -> None:
     value: object = 1
     for _ in range(40):
         value = {"a": value}
@@ -195,7 +200,7 @@ def test_deep_nesting_is_refused_by_name():
         (None, "prompt"),
     ],
 )
-def test_a_prompt_is_text_or_ids_of_one_kind(prompt, param):
+def test_a_prompt_is_text_or_ids_of_one_kind(prompt: object, param: str | None) -> None:
     body = json.dumps({"model": "m", "prompt": prompt}).encode()
     assert refused(body, read_completion).param == param
 
@@ -211,7 +216,9 @@ NAMES = sorted({*ChatRequest.__struct_fields__, *CompletionRequest.__struct_fiel
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4), st.sampled_from([True, False]))
-def test_any_json_is_read_or_refused_with_a_sentence(fields, is_chat):
+def test_any_json_is_read_or_refused_with_a_sentence(
+    fields: dict[str, object], is_chat: bool
+) -> None:
     body = json.dumps({"model": "m", "messages": [USER], **fields} if is_chat else fields).encode()
     read = read_chat if is_chat else read_completion
     try:
@@ -225,7 +232,7 @@ def test_any_json_is_read_or_refused_with_a_sentence(fields, is_chat):
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_refused_not_broken(body):
+def test_any_bytes_are_refused_not_broken(body: bytes) -> None:
     for read in (read_chat, read_completion):
         with pytest.raises(InvalidRequest):
             read(body, LIMITS)

@@ -5,23 +5,46 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections.abc import Coroutine
+from functools import partial
+from typing import Protocol, Unpack
 
 import openai
 import pytest
+from openai import AsyncStream
+from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 
 from proto import worker_pb2 as pb
-from tests.gateway.conftest import events_of
-from tests.gateway.fake_worker import endless, failing, silence, words
+from tests.gateway.conftest import Chat, GatewaySettings, Live, Serve, StartWorker, events_of
+from tests.gateway.fake_worker import (
+    FakeWorker,
+    Line,
+    Script,
+    endless,
+    failing,
+    silence,
+    words,
+)
 
-CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
+CHAT: Chat = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
+
+Chunks = AsyncStream[ChatCompletionChunk]
 
 
-def chat(number: int) -> dict:
+class RawAnswer(Protocol):
+    """A streamed answer as the official client has it before it is parsed."""
+
+    def parse(self) -> Chunks | Coroutine[None, None, Chunks]: ...
+
+
+def chat(number: int) -> Chat:
     """Chats whose static prefixes differ."""
     return {"model": "tiny", "messages": [{"role": "system", "content": f"prefix {number}"}]}
 
 
-async def two(start_worker, serve, script, **settings):
+async def two(
+    start_worker: StartWorker, serve: Serve, script: Script, **settings: Unpack[GatewaySettings]
+) -> tuple[Live, FakeWorker, FakeWorker]:
     """A gateway with one worker of the script, which has the key of CHAT, and one that answers."""
     workers = [await start_worker(name=name) for name in ("w0", "w1")]
     live = await serve(*workers, **settings)
@@ -29,11 +52,13 @@ async def two(start_worker, serve, script, **settings):
     await live.openai.chat.completions.create(**CHAT)
     workers.sort(key=lambda worker: -len(worker.submits))
     workers[0].script = script
-    return live, *workers
+    return live, workers[0], workers[1]
 
 
 @pytest.mark.parametrize("code", [pb.OVERLOADED, pb.DRAINING])
-async def test_a_worker_that_is_full_or_leaving_passes_the_request_on(start_worker, serve, code):
+async def test_a_worker_that_is_full_or_leaving_passes_the_request_on(
+    start_worker: StartWorker, serve: Serve, code: pb.FailureCode
+) -> None:
     live, bad, good = await two(start_worker, serve, failing(code))
     answer = await live.openai.chat.completions.with_raw_response.create(**CHAT)
     assert answer.headers["x-pando-worker"] == good.name
@@ -43,14 +68,18 @@ async def test_a_worker_that_is_full_or_leaving_passes_the_request_on(start_work
     live.assert_nothing_is_left()
 
 
-async def test_a_refused_request_is_not_tried_elsewhere(start_worker, serve):
+async def test_a_refused_request_is_not_tried_elsewhere(
+    start_worker: StartWorker, serve: Serve
+) -> None:
     live, _, good = await two(start_worker, serve, failing(pb.INVALID_REQUEST, "no"))
     with pytest.raises(openai.BadRequestError):
         await live.openai.chat.completions.create(**CHAT)
     assert good.submits == []
 
 
-async def test_when_every_worker_is_full_the_client_is_told_once(start_worker, serve):
+async def test_when_every_worker_is_full_the_client_is_told_once(
+    start_worker: StartWorker, serve: Serve
+) -> None:
     workers = [await start_worker(name=f"w{i}", script=failing(pb.OVERLOADED)) for i in range(5)]
     live = await serve(*workers)
     await live.until_linked(*(worker.name for worker in workers))
@@ -60,9 +89,11 @@ async def test_when_every_worker_is_full_the_client_is_told_once(start_worker, s
     live.assert_nothing_is_left()
 
 
-async def test_a_worker_lost_before_the_first_output_passes_the_request_on(start_worker, serve):
+async def test_a_worker_lost_before_the_first_output_passes_the_request_on(
+    start_worker: StartWorker, serve: Serve
+) -> None:
     live, bad, good = await two(start_worker, serve, silence)
-    request = asyncio.create_task(
+    request = asyncio.ensure_future(
         live.openai.chat.completions.with_raw_response.create(**CHAT, stream=True)
     )
     await live.until(lambda: len(bad.submits) == 2)
@@ -73,14 +104,14 @@ async def test_a_worker_lost_before_the_first_output_passes_the_request_on(start
     live.assert_nothing_is_left()
 
 
-async def parsed(answer):
+async def parsed(answer: RawAnswer) -> Chunks:
     result = answer.parse()
     return await result if asyncio.iscoroutine(result) else result
 
 
 async def test_a_worker_killed_mid_stream_ends_it_with_an_error_and_the_next_goes_elsewhere(
-    start_worker, serve
-):
+    start_worker: StartWorker, serve: Serve
+) -> None:
     live, bad, good = await two(start_worker, serve, endless)
     stream = await live.openai.chat.completions.create(**CHAT, stream=True)
     await anext(stream)
@@ -94,8 +125,10 @@ async def test_a_worker_killed_mid_stream_ends_it_with_an_error_and_the_next_goe
     live.assert_nothing_is_left()
 
 
-async def test_an_error_after_the_first_byte_is_one_event_without_done(start_worker, serve):
-    async def script(submit, line):
+async def test_an_error_after_the_first_byte_is_one_event_without_done(
+    start_worker: StartWorker, serve: Serve
+) -> None:
+    async def script(submit: pb.Submit, line: Line) -> None:
         line.text(submit.request_id, "half")
         line.fail(submit.request_id, pb.INTERNAL, "secret text")
 
@@ -112,9 +145,9 @@ async def test_an_error_after_the_first_byte_is_one_event_without_done(start_wor
 
 
 async def test_one_failed_prompt_of_several_ends_the_request_and_cancels_the_rest(
-    start_worker, serve
-):
-    async def script(submit, line):
+    start_worker: StartWorker, serve: Serve
+) -> None:
+    async def script(submit: pb.Submit, line: Line) -> None:
         await (failing(pb.INTERNAL) if submit.text == "bad" else endless)(submit, line)
 
     worker = await start_worker(script=script)
@@ -127,7 +160,9 @@ async def test_one_failed_prompt_of_several_ends_the_request_and_cancels_the_res
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_hang_up_before_the_first_output_cancels_at_the_worker(start_worker, serve, stream):
+async def test_a_hang_up_before_the_first_output_cancels_at_the_worker(
+    start_worker: StartWorker, serve: Serve, stream: bool
+) -> None:
     worker = await start_worker(script=silence)
     live = await serve(worker)
     await live.until_linked("w0")
@@ -143,7 +178,9 @@ async def test_a_hang_up_before_the_first_output_cancels_at_the_worker(start_wor
     live.assert_nothing_is_left()
 
 
-async def test_a_hang_up_while_the_body_comes_leaves_nothing(start_worker, serve):
+async def test_a_hang_up_while_the_body_comes_leaves_nothing(
+    start_worker: StartWorker, serve: Serve
+) -> None:
     worker = await start_worker()
     live = await serve(worker)
     await live.until_linked("w0")
@@ -156,7 +193,7 @@ async def test_a_hang_up_while_the_body_comes_leaves_nothing(start_worker, serve
     assert worker.submits == []
 
 
-async def hang_up_at_random(live, number: int, chance: random.Random) -> None:
+async def hang_up_at_random(live: Live, number: int, chance: random.Random) -> None:
     """One client that goes away before, in or after its answer, without a word."""
     body = json.dumps({**chat(number), "stream": chance.random() < 0.7}).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
@@ -171,9 +208,15 @@ async def hang_up_at_random(live, number: int, chance: random.Random) -> None:
     writer.transport.abort()
 
 
-async def test_hundreds_of_random_hang_ups_leave_nothing_behind(start_worker, serve):
-    async def sometimes(submit, line):
+async def test_hundreds_of_random_hang_ups_leave_nothing_behind(
+    start_worker: StartWorker, serve: Serve
+) -> None:
+    async def sometimes(submit: pb.Submit, line: Line) -> None:
         await (words, endless, silence)[submit.request_id % 3](submit, line)
+
+    def is_done(worker: FakeWorker) -> bool:
+        asked = {submit.request_id for submit in worker.submits}
+        return asked == set(worker.ended) | set(worker.cancels)
 
     workers = [await start_worker(name=f"w{i}", script=sometimes) for i in range(3)]
     live = await serve(*workers)
@@ -187,11 +230,7 @@ async def test_hundreds_of_random_hang_ups_leave_nothing_behind(start_worker, se
     await asyncio.gather(*(client(range(start, 600, 30)) for start in range(30)))
     await live.until(lambda: live.gateway.fleet.in_flight == 0)
     for worker in workers:
-        await live.until(
-            lambda worker=worker: (
-                {s.request_id for s in worker.submits} == set(worker.ended) | set(worker.cancels)
-            )
-        )
+        await live.until(partial(is_done, worker))
     assert sum(len(worker.cancels) for worker in workers) > 100
     live.assert_nothing_is_left()
     for worker in workers:
@@ -202,10 +241,12 @@ async def test_hundreds_of_random_hang_ups_leave_nothing_behind(start_worker, se
     assert {answer.choices[0].message.content for answer in answers} == {"Hello big world"}
 
 
-async def test_a_slow_client_holds_up_nobody_and_gets_everything(start_worker, serve):
+async def test_a_slow_client_holds_up_nobody_and_gets_everything(
+    start_worker: StartWorker, serve: Serve
+) -> None:
     text = "x" * 4096
 
-    async def script(submit, line):
+    async def script(submit: pb.Submit, line: Line) -> None:
         for _ in range(2000 if b"slow" in submit.chat.messages else 1):
             line.text(submit.request_id, text)
         line.done(submit.request_id)
@@ -226,8 +267,10 @@ async def test_a_slow_client_holds_up_nobody_and_gets_everything(start_worker, s
     live.assert_nothing_is_left()
 
 
-async def test_a_client_that_stops_reading_and_goes_away_is_cancelled(start_worker, serve):
-    async def flood(submit, line):
+async def test_a_client_that_stops_reading_and_goes_away_is_cancelled(
+    start_worker: StartWorker, serve: Serve
+) -> None:
+    async def flood(submit: pb.Submit, line: Line) -> None:
         while True:
             line.text(submit.request_id, "x" * 65536)
             await asyncio.sleep(0.001)
@@ -248,13 +291,16 @@ async def test_a_client_that_stops_reading_and_goes_away_is_cancelled(start_work
     live.assert_nothing_is_left()
 
 
-async def test_equal_prefixes_go_to_one_worker_and_others_spread(start_worker, serve):
+async def test_equal_prefixes_go_to_one_worker_and_others_spread(
+    start_worker: StartWorker, serve: Serve
+) -> None:
     workers = [await start_worker(name=f"w{i}") for i in range(4)]
     live = await serve(*workers)
     await live.until_linked(*(worker.name for worker in workers))
     for number in range(24):
         for question in ("a", "b"):
-            messages = [*chat(number)["messages"], {"role": "user", "content": question}]
+            asked: ChatCompletionMessageParam = {"role": "user", "content": question}
+            messages = [*chat(number)["messages"], asked]
             await live.openai.chat.completions.create(model="tiny", messages=messages)
     seen = [
         {json.loads(submit.chat.messages)[0]["content"] for submit in worker.submits}

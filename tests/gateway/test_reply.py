@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from starlette.types import Message
+
 from gateway.errors import InternalError, NoWorker
 from gateway.reply import Reply
 
@@ -11,10 +13,10 @@ from gateway.reply import Reply
 class Sent:
     """Keeps what an application sends."""
 
-    def __init__(self):
-        self.messages: list[dict] = []
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
 
-    async def __call__(self, message: dict) -> None:
+    async def __call__(self, message: Message) -> None:
         self.messages.append(message)
 
     @property
@@ -26,7 +28,7 @@ class Sent:
         return b"".join(message["body"] for message in self.messages[1:])
 
 
-async def test_an_error_before_anything_is_a_plain_answer():
+async def test_an_error_before_anything_is_a_plain_answer() -> None:
     sent = Sent()
     await Reply(sent, "req-1").error(NoWorker("inside"))
     assert sent.messages[0]["status"] == 503
@@ -36,7 +38,7 @@ async def test_an_error_before_anything_is_a_plain_answer():
     assert not sent.messages[-1].get("more_body", False)
 
 
-async def test_an_error_after_the_first_event_is_the_last_event():
+async def test_an_error_after_the_first_event_is_the_last_event() -> None:
     sent = Sent()
     reply = Reply(sent, "req-1")
     reply.worker = "w0"

@@ -15,7 +15,7 @@ SUBJECT = Subject("acme", "tiny", "completions")
 class Clock:
     """Seconds that a test moves."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.now = 100.0
 
     def __call__(self) -> float:
@@ -23,20 +23,23 @@ class Clock:
 
 
 @pytest.fixture
-def clock():
+def clock() -> Clock:
     return Clock()
 
 
 @pytest.fixture
-def telemetry(clock):
+def telemetry(clock: Clock) -> Telemetry:
     return Telemetry(CollectorRegistry(), clock)
 
 
-def sample(telemetry, name: str, **labels: str) -> float | None:
-    return telemetry.registry.get_sample_value(f"pando_gateway_{name}", labels)
+def sample(telemetry: Telemetry, name: str, **labels: str) -> float | None:
+    value: float | None = telemetry.registry.get_sample_value(f"pando_gateway_{name}", labels)
+    return value
 
 
-def test_times_are_taken_from_acceptance_and_per_token_after_the_first(telemetry, clock):
+def test_times_are_taken_from_acceptance_and_per_token_after_the_first(
+    telemetry: Telemetry, clock: Clock
+) -> None:
     record = telemetry.begin(SUBJECT)
     clock.now += 1
     record.submitted()
@@ -53,7 +56,7 @@ def test_times_are_taken_from_acceptance_and_per_token_after_the_first(telemetry
     assert sample(telemetry, "e2e_seconds_sum", **who) == 8
 
 
-def test_a_request_ends_once(telemetry):
+def test_a_request_ends_once(telemetry: Telemetry) -> None:
     record = telemetry.begin(SUBJECT)
     assert sample(telemetry, "requests_in_flight", tenant="acme") == 1
     record.end(499, "client_closed")
@@ -63,14 +66,14 @@ def test_a_request_ends_once(telemetry):
         record.end(200, "finished")
 
 
-def test_every_metric_has_a_sentence_and_our_prefix(telemetry):
+def test_every_metric_has_a_sentence_and_our_prefix(telemetry: Telemetry) -> None:
     telemetry.watch_workers(list)
     for family in telemetry.registry.collect():
         assert family.name.startswith("pando_gateway_")
         assert family.documentation.endswith(".")
 
 
-def test_an_event_is_one_line_whatever_its_fields_hold(caplog):
+def test_an_event_is_one_line_whatever_its_fields_hold(caplog: pytest.LogCaptureFixture) -> None:
     log = EventLog(logging.getLogger("gateway")).bind(worker="w0")
     with caplog.at_level(logging.INFO, "gateway"):
         log.info(
