@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 Clock = Callable[[], float]
@@ -227,22 +227,37 @@ _WORKER_GAUGES = {
     "used_pages": "Pages that a request refers to.",
     "cached_pages": "Pages without a request that can still be matched.",
 }
+# Since the worker's process started; all gateways' requests together.
+_WORKER_COUNTERS = {
+    "prompt_tokens": "Prompt tokens that the worker has admitted.",
+    "cached_tokens": "Of them, found in its prefix cache.",
+    "generated_tokens": "Tokens that the worker has sampled.",
+    "evicted_pages": "Cached pages that the worker gave up for others.",
+    "preemptions": "Sequences that gave their pages back to wait.",
+}
 
 
 class _WorkerCollector(Collector):
-    """Worker gauges, read from the fleet at scrape time: no cost per step."""
+    """Worker gauges and counters, read from the fleet at scrape time: no cost per step."""
 
     def __init__(self, workers: Callable[[], Iterable[tuple[str, WorkerGauges]]]):
         self._workers = workers
 
     def collect(self) -> Iterator[Metric]:
-        """One gauge per name, one sample per worker."""
+        """One metric per name, one sample per worker."""
         samples = list(self._workers())
         for name, sentence in _WORKER_GAUGES.items():
             gauge = GaugeMetricFamily(f"pando_gateway_worker_{name}", sentence, labels=["worker"])
             for worker, gauges in samples:
                 gauge.add_metric([worker], gauges[name])
             yield gauge
+        for name, sentence in _WORKER_COUNTERS.items():
+            counter = CounterMetricFamily(
+                f"pando_gateway_worker_{name}", sentence, labels=["worker"]
+            )
+            for worker, gauges in samples:
+                counter.add_metric([worker], gauges[f"{name}_total"])
+            yield counter
 
 
 class EventLog:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gateway.fleet import WorkerLoad
 from gateway.telemetry import EventLog, Subject, Telemetry
 
 SUBJECT = Subject("acme", "tiny", "completions")
@@ -71,6 +73,19 @@ def test_every_metric_has_a_sentence_and_our_prefix(telemetry: Telemetry) -> Non
     for family in telemetry.registry.collect():
         assert family.name.startswith("pando_gateway_")
         assert family.documentation.endswith(".")
+
+
+def test_a_workers_own_account_is_shown_by_its_name(telemetry: Telemetry) -> None:
+    load = WorkerLoad(used_pages=7, preemptions_total=3, evicted_pages_total=11)
+    telemetry.watch_workers(lambda: [("w0", {"leases": 2, **asdict(load)})])
+    text = telemetry.exposition().decode()
+    for line in (
+        'pando_gateway_worker_leases{worker="w0"} 2.0',
+        'pando_gateway_worker_used_pages{worker="w0"} 7.0',
+        'pando_gateway_worker_preemptions_total{worker="w0"} 3.0',
+        'pando_gateway_worker_evicted_pages_total{worker="w0"} 11.0',
+    ):
+        assert line in text.splitlines()
 
 
 def test_an_event_is_one_line_whatever_its_fields_hold(caplog: pytest.LogCaptureFixture) -> None:
