@@ -16,9 +16,6 @@ import torch
 class Linear(Protocol):
     """A weight [N, K] in the member's own layout, with its optional bias."""
 
-    in_features: int
-    out_features: int
-
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Returns x w^T + bias, [T, N], of x [T, K]."""
 

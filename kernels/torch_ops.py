@@ -10,7 +10,6 @@ class TorchLinear:
     """A weight as torch keeps it."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-        self.out_features, self.in_features = weight.shape
         self._weight = weight
         self._bias = bias
 

@@ -61,15 +61,14 @@ def probe(wish: Wish) -> Machine:
 
 
 def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs this Python where a worker would be started."""
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
+    """Runs this Python where a worker would be started; too long is a failure like any other."""
+    command = [sys.executable, *arguments]
+    try:
+        return subprocess.run(
+            command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"no end after {TIMEOUT_S:.0f} s")
 
 
 def _torch() -> Torch | None:
@@ -176,7 +175,7 @@ def _output(command: list[str]) -> str:
         return subprocess.run(
             command, check=False, capture_output=True, text=True, timeout=TIMEOUT_S
         ).stdout
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return ""
 
 

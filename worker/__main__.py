@@ -29,7 +29,7 @@ from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
 from worker.config import ConfigError, WorkerConfig, load
 from worker.engine import Engine, StepReport
-from worker.errors import ChatUnsupported, ModelUnavailable
+from worker.errors import ChatUnsupported, EngineBroken, ModelUnavailable
 from worker.health import Health
 from worker.intake import Intake
 from worker.link import Identity, LinkServicer, WorkerState
@@ -43,7 +43,7 @@ from worker.model.shape import read_shape
 from worker.runner import Runner
 from worker.scheduler import Scheduler, SchedulerLimits
 from worker.service import Service, ServiceLimits
-from worker.telemetry import Telemetry, set_up_logging
+from worker.telemetry import RequestCounts, Telemetry, set_up_logging
 from worker.text.chat import ChatTemplate
 from worker.text.tokenizer import Tokenizer
 
@@ -85,16 +85,20 @@ def main() -> int:
     except (ConfigError, ModelUnavailable, UnsupportedModel) as error:
         print(f"worker: {error}", file=sys.stderr)
         return 2
+    except EngineBroken as error:
+        print(f"worker: {error}", file=sys.stderr)
+        return 1
     return 0
 
 
 async def serve(config: WorkerConfig) -> None:
-    """Loads the model, serves until SIGTERM or SIGINT, drains."""
+    """Loads the model, serves until SIGTERM or SIGINT, drains. Raises EngineBroken."""
     # Our kernels bring their own threads; torch's barriers would only stall beside them.
     torch.set_num_threads(config.threads if config.member == "modules" else 1)
     folder = resolve(config.model, default_cache_folder())
     sizes = decide(config, folder)
-    service, engine, tokenizer, telemetry = build(config, folder, sizes)
+    service, engine, tokenizer, registry = build(config, folder, sizes)
+    _serve_metrics(config, registry)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -105,17 +109,22 @@ async def serve(config: WorkerConfig) -> None:
     servicer.serve(server)
     health = Health()
     health.serve(server)
-    port = server.add_insecure_port(config.listen)
+    port = _listen(server, config.listen)
     await server.start()
-    engine.start()
+    engine.start(lambda: loop.call_soon_threadsafe(stop.set))
     await health.set_serving(serving=True)
-    _announce(config, sizes, port, telemetry)
+    _announce(config, sizes, port)
     await stop.wait()
     await health.set_serving(serving=False)
-    await drain(service, config.drain_s)
+    if engine.broken:
+        service.abandon()
+    else:
+        await drain(service, config.drain_s)
     servicer.close()
     await server.stop(grace=1.0)
     engine.stop()
+    if engine.broken:
+        raise EngineBroken
 
 
 def build(
@@ -132,6 +141,7 @@ def build(
     service = Service(intake, tokenizer, limits)
     registry = CollectorRegistry()
     telemetry = Telemetry(registry)
+    registry.register(RequestCounts(service.tallies))
     loop = asyncio.get_running_loop()
 
     def take(report: StepReport) -> None:
@@ -171,7 +181,19 @@ def _runner(config: WorkerConfig, sizes: Sizes, folder: Path) -> Runner:
         device=config.device,
         threads=config.threads,
     )
-    return Runner(load_model(folder, options), torch.device(config.device))
+    try:
+        model = load_model(folder, options)
+    except ValueError as error:
+        raise ConfigError(f"{error}.") from error
+    return Runner(model, torch.device(config.device))
+
+
+def _listen(server: grpc.aio.Server, address: str) -> int:
+    """Returns the port that the server listens on. Raises ConfigError when it is taken."""
+    try:
+        return server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise ConfigError(f"listen is {address!r}: it can't be listened on here.") from error
 
 
 def decide(config: WorkerConfig, folder: Path) -> Sizes:
@@ -217,10 +239,20 @@ async def drain(service: Service, seconds: float) -> None:
             await service.idle()
 
 
-def _announce(config: WorkerConfig, sizes: Sizes, port: int, registry: CollectorRegistry) -> None:
-    if config.metrics_port:
-        host = config.listen.rpartition(":")[0]
+def _serve_metrics(config: WorkerConfig, registry: CollectorRegistry) -> None:
+    """Serves Prometheus where it is wanted. Raises ConfigError when the port is taken."""
+    if not config.metrics_port:
+        return
+    host = config.listen.rpartition(":")[0]
+    try:
         start_http_server(config.metrics_port, addr=host, registry=registry)
+    except OSError as error:
+        raise ConfigError(
+            f"metrics_port is {config.metrics_port}: it can't be listened on here."
+        ) from error
+
+
+def _announce(config: WorkerConfig, sizes: Sizes, port: int) -> None:
     for line in start_lines(sizes.pages, config.prefix_cache, sizes.max_model_len):
         log.info(line)
     log.info("ready", extra={"worker": config.name, "port": port, "pid": os.getpid()})

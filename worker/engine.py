@@ -3,7 +3,10 @@
     asyncio side                     engine thread
     submit, abort  -- commands -->   take commands; plan; run; apply
     on_report     <-- reports  --    tokens, failures, load, cache events of one step
+    on_death      <--------------    the loop ended by a defect: nothing more will come
 
+A step that can't be computed fails its sequences, and the loop goes on. An error anywhere else
+leaves scheduler and cache in a state that nobody knows: the loop ends for good.
 While a step is computed, the runner calls `checkpoint` between layers; aborts take effect there,
 so a hang-up frees its pages within a layer's time, and a step that nobody wants is given up.
 """
@@ -101,12 +104,18 @@ class Engine:
         self._commands: deque[_Submit | _Abort] = deque()
         self._wake = threading.Condition()
         self._stopping = False
+        self._on_death: Callable[[], object] = _nothing
         self._awaiting_admission: set[int] = set()
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
+        self.broken = False
         self.load = self._measure()
 
-    def start(self) -> None:
-        """Starts the thread."""
+    def start(self, on_death: Callable[[], object]) -> None:
+        """Starts the thread.
+
+        on_death: called in it, once `broken` is set, when a defect has ended the loop.
+        """
+        self._on_death = on_death
         self._thread.start()
 
     def stop(self) -> None:
@@ -145,12 +154,9 @@ class Engine:
         first_cached = self._newly_admitted(plan)
         try:
             result = self._runner.run(plan, self._checkpoint)
-        except StepAbandoned:
-            self._scheduler.fail()
-            self._report(StepReport(self._measure(), events=self._take_events()))
-            return True
-        except Exception:
-            log.exception("step failed", extra={"rows": len(plan.rows)})
+        except Exception as error:
+            if not isinstance(error, StepAbandoned):
+                log.exception("step failed", extra={"rows": len(plan.rows)})
             failed = self._scheduler.fail()
             self._report(StepReport(self._measure(), failed=failed, events=self._take_events()))
             return True
@@ -168,12 +174,19 @@ class Engine:
         return True
 
     def _loop(self) -> None:
-        while not self._stopping:
-            if self.step():
-                continue
-            with self._wake:
-                if not self._commands and not self._stopping:
-                    self._wake.wait()
+        try:
+            while not self._stopping:
+                if not self.step():
+                    self._sleep()
+        except Exception:
+            log.critical("engine died", exc_info=True)
+            self.broken = True
+            self._on_death()
+
+    def _sleep(self) -> None:
+        with self._wake:
+            if not self._commands and not self._stopping:
+                self._wake.wait()
 
     def _command(self, commands: list[_Submit] | list[_Abort]) -> None:
         with self._wake:
@@ -234,3 +247,7 @@ class Engine:
             evicted_pages=pool.evicted_total,
             counters=scheduler.counters,
         )
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

@@ -9,7 +9,8 @@
     │   ├── Draining                the worker is leaving; another worker may take it
     │   ├── Cancelled               the gateway took it back
     │   └── InternalError           a defect of ours; its message says nothing of the inside
-    └── ModelUnavailable            the model can't be found, converted or run: no start
+    ├── ModelUnavailable            the model can't be found, converted or run: no start
+    └── EngineBroken                a defect ended the engine: the process ends
 
 `FAILURE_CODES` is the one table from an error to its name in the contract (`FailureCode`);
 only the link turns the name into a number.
@@ -24,6 +25,13 @@ class WorkerError(Exception):
 
 class ModelUnavailable(WorkerError):
     """The model cannot be found, converted or run. The message says what to do."""
+
+
+class EngineBroken(WorkerError):
+    """A defect of ours ended the engine's loop. The log has it."""
+
+    def __init__(self) -> None:
+        super().__init__("The engine was ended by an error of its own; the log above has it.")
 
 
 class RequestFailed(WorkerError):

@@ -25,6 +25,9 @@ from worker.submission import ChatInput, Submission
 from worker.text.chat import ChatTemplate
 from worker.text.tokenizer import Tokenizer
 
+MAX_CHOICES = 128
+MAX_TOP_LOGPROBS = 20
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -34,11 +37,6 @@ class Prepared:
     sampling: Sampling
     stopping: Stopping
     boundaries: tuple[BoundaryPosition, ...]
-
-    @property
-    def prompt_len(self) -> int:
-        """Tokens of the prompt."""
-        return len(self.prompt) // TOKEN_BYTES
 
 
 class Intake:
@@ -70,6 +68,8 @@ class Intake:
         seed = submission.seed
         if seed is None:
             seed = self._rng.getrandbits(63)
+        _check_count("n", submission.n, MAX_CHOICES)
+        _check_count("top_logprobs", submission.top_logprobs or 0, MAX_TOP_LOGPROBS)
         _check_numbers(submission.sampling)
         self._check_ids(submission.sampling.logit_bias, "logit_bias")
         self._check_ids(submission.rules.stop_token_ids, "stop_token_ids")
@@ -88,7 +88,11 @@ class Intake:
             fewest = self._tokenizer.fewest_tokens(prompt)
             if fewest > self._max_model_len:
                 raise ContextLengthExceeded(f"at least {fewest}", self._max_model_len, "prompt")
-            return pack_tokens(self._tokenizer.encode(prompt)), (), "prompt"
+            return (
+                self._encoded(pack_tokens(self._tokenizer.encode(prompt)), "prompt"),
+                (),
+                "prompt",
+            )
         if len(prompt) % TOKEN_BYTES:
             raise InvalidRequest("prompt", "prompt holds a broken token id.")
         self._check_ids(unpack_tokens(prompt), "prompt")
@@ -107,6 +111,7 @@ class Intake:
             else {}
         )
         prompt = self._template.encode(messages, tools, kwargs)
+        self._encoded(prompt.packed, "messages")
         boundaries = sorted(submission.boundaries, key=lambda one: one.num_messages)
         if not boundaries:
             return prompt.packed, ()
@@ -126,15 +131,25 @@ class Intake:
             )
         max_tokens = room if rules.max_tokens is None else rules.max_tokens
         if max_tokens < 1:
-            raise InvalidRequest("max_tokens", "max_tokens must be at least 1.")
+            raise InvalidRequest(
+                "max_tokens", f"max_tokens is {max_tokens}; it must be at least 1."
+            )
         if rules.min_tokens > max_tokens:
             raise InvalidRequest(
-                "min_tokens", f"min_tokens must be at most max_tokens, which is {max_tokens}."
+                "min_tokens",
+                f"min_tokens is {rules.min_tokens}; it must be at most max_tokens, which is "
+                f"{max_tokens}.",
             )
         ids = frozenset(rules.stop_token_ids)
         if not rules.ignore_eos:
             ids |= self._tokenizer.eos_ids
         return Stopping(max_tokens, ids, rules.min_tokens)
+
+    def _encoded(self, packed: bytes, param: str) -> bytes:
+        """Returns what text was encoded to. Raises InvalidRequest where the model lacks a token."""
+        if self._tokenizer.exceeds_model:
+            self._check_ids(unpack_tokens(packed), param)
+        return packed
 
     def _check_ids(self, ids: Any, param: str) -> None:
         size = self._tokenizer.vocab_size
@@ -145,19 +160,30 @@ class Intake:
             )
 
 
+def _check_count(name: str, count: int, most: int) -> None:
+    if count > most:
+        raise InvalidRequest(name, f"{name} is {count}; it must be at most {most}.")
+
+
 def _check_numbers(sampling: Sampling) -> None:
     """Refuses what would break the sampling of a step, and so of everybody in it."""
-    for name, good in (
-        ("temperature", 0 <= sampling.temperature < inf),
-        ("top_p", 0 <= sampling.top_p <= 1),
-        ("min_p", 0 <= sampling.min_p <= 1),
-        ("presence_penalty", isfinite(sampling.presence_penalty)),
-        ("frequency_penalty", isfinite(sampling.frequency_penalty)),
-        ("repetition_penalty", 0 < sampling.repetition_penalty < inf),
-        ("logit_bias", all(map(isfinite, sampling.logit_bias.values()))),
-    ):
+    rules = {
+        "temperature": (0 <= sampling.temperature < inf, "finite and at least 0"),
+        "top_p": (0 <= sampling.top_p <= 1, "from 0 to 1"),
+        "min_p": (0 <= sampling.min_p <= 1, "from 0 to 1"),
+        "presence_penalty": (isfinite(sampling.presence_penalty), "finite"),
+        "frequency_penalty": (isfinite(sampling.frequency_penalty), "finite"),
+        "repetition_penalty": (0 < sampling.repetition_penalty < inf, "finite and above 0"),
+    }
+    for name, (good, allowed) in rules.items():
         if not good:
-            raise InvalidRequest(name, f"{name} is out of range.")
+            value = getattr(sampling, name)
+            raise InvalidRequest(name, f"{name} is {value:g}; it must be {allowed}.")
+    for token, bias in sampling.logit_bias.items():
+        if not isfinite(bias):
+            raise InvalidRequest(
+                "logit_bias", f"logit_bias is {bias:g} for token id {token}; it must be finite."
+            )
 
 
 def specs(prepared: Prepared, submission: Submission, ids: Iterator[int]) -> list[SequenceSpec]:

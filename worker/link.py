@@ -35,7 +35,6 @@ from worker.submission import (
 log = logging.getLogger("pando.worker.link")
 
 PROTOCOL = 1
-MAX_CHOICES = 128
 MAX_BOUNDARIES = 1024
 
 _FINISH = {
@@ -144,8 +143,11 @@ class Outgoing:
         self.close()
 
     async def steps(self, heartbeat_s: float) -> AsyncIterator[pb.ToGateway]:
-        """Yields what has gathered, and a step with the load alone when nothing has for so long."""
-        while not self._closed:
+        """Yields what has gathered, and a step with the load alone when nothing has for so long.
+
+        Ends once it is closed and nothing is left to send.
+        """
+        while self._ready.is_set() or not self._closed:
             with suppress(TimeoutError):
                 async with asyncio.timeout(heartbeat_s):
                     await self._ready.wait()
@@ -239,7 +241,10 @@ class LinkServicer(worker_pb2_grpc.WorkerServicer):
 
 
 def submission(message: pb.Submit) -> Submission:
-    """Returns the request as our own value. Numbers out of range are cut to what we can hold."""
+    """Returns the request as our own value, the contract's defaults put in.
+
+    Boundaries beyond MAX_BOUNDARIES are left out: they carry no answer.
+    """
     sampling, stopping = message.sampling, message.stopping
     return Submission(
         request_id=message.request_id,
@@ -263,7 +268,7 @@ def submission(message: pb.Submit) -> Submission:
             ignore_eos=stopping.ignore_eos,
             include_stop=stopping.include_stop,
         ),
-        n=min(max(message.n, 1), MAX_CHOICES),
+        n=max(message.n, 1),
         top_logprobs=message.top_logprobs if message.HasField("top_logprobs") else None,
         trace_id=message.trace_id,
         tenant=message.tenant,

@@ -172,7 +172,6 @@ class Scheduler:
     def _end_step(self) -> _Step:
         step, self._step = self._step, None
         assert step is not None, "no step is under way"
-        self.pool.release(source for source, _target in step.copies)
         return step
 
     def _plan_running(self, step: _Step) -> None:
@@ -197,20 +196,21 @@ class Scheduler:
     def _admit(self, step: _Step, sequence: Sequence, match: Match) -> bool:
         """Takes the pages of all known tokens, or nothing; spares a page for each running one."""
         held = self.cache.hold(sequence.spec.namespace, match.pages)
-        tail = [] if match.tail_page is None else [match.tail_page]
-        self.pool.share(tail)
+        if match.tail_page is not None:
+            self.pool.share([match.tail_page])
+            held.tail_source = match.tail_page
         wanted = self._pages_for(sequence.num_tokens) - len(match.pages)
         fresh = None
         if wanted + len(self._running) <= self.pool.num_available:
             fresh = self.pool.allocate(wanted)
         if fresh is None:
-            self.pool.release(tail)
             held.release(self.pool)
-            if not tail or self._running:
+            if match.tail_page is None or self._running:
                 return False
             # Alone and still too large: the page to copy from is the one that is missing.
             return self._admit(step, sequence, Match(match.pages))
-        step.copies += [(page, fresh[0]) for page in tail]
+        if match.tail_page is not None:
+            step.copies.append((match.tail_page, fresh[0]))
         held.pages += fresh
         sequence.held = held
         sequence.computed = len(match.pages) * self.pool.page_size + match.tail_len
@@ -238,13 +238,17 @@ class Scheduler:
         self._running.remove(sequence)
         self._give_back(sequence)
         sequence.computed = 0
+        sequence.num_boundaries_stored = 0
         insort(self._waiting, sequence, key=_arrival)
         self._count(preemptions=1)
 
     def _give_back(self, sequence: Sequence) -> None:
         held, sequence.held = sequence.held, None
         assert held is not None
-        self.cache.finish(held, bytes(sequence.tokens), sequence.computed)
+        computed = sequence.computed
+        if held.tail_source is not None:  # the copy may not have been made
+            computed -= computed % self.pool.page_size
+        self.cache.finish(held, bytes(sequence.tokens), computed)
 
     def _add_row(self, step: _Step, sequence: Sequence, count: int) -> None:
         """Puts a sequence's next tokens into the step and makes their whole pages matchable."""
@@ -256,7 +260,7 @@ class Scheduler:
         step.members[sequence.spec.id] = sequence
         if end // self.pool.page_size > held.num_committed:
             self.cache.commit(held, bytes(sequence.tokens), end)
-            self._tag(sequence)
+        self._tag(sequence)
         step.rows.append(
             PlanRow(
                 sequence_id=sequence.spec.id,

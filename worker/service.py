@@ -52,6 +52,8 @@ class Outlet(Protocol):
 class _Request:
     outlet: Outlet
     request_id: int
+    trace_id: str
+    tenant: str
     stream: RequestStream | None = None
     ended: bool = False
 
@@ -66,7 +68,7 @@ class ServiceLimits:
 
 @dataclass(slots=True)
 class Tallies:
-    """Ends by kind, for metrics: accepted == done + failed + live, always."""
+    """Ends by kind, for metrics: accepted == done + all failed + live, always."""
 
     accepted: int = 0
     done: int = 0
@@ -92,10 +94,9 @@ class Service:
         self.draining = False
         self.tallies = Tallies()
 
-    def attach(self, engine: Engine) -> Callable[[StepReport], None]:
-        """Names the engine; returns what takes its reports, to be called on the event loop."""
+    def attach(self, engine: Engine) -> None:
+        """Names the engine. `on_report` takes its reports, on the event loop."""
         self._engine = engine
-        return self.on_report
 
     @property
     def num_live(self) -> int:
@@ -107,6 +108,12 @@ class Service:
         while self._requests:
             self._ended.clear()
             await self._ended.wait()
+
+    def abandon(self) -> None:
+        """Fails every request and takes nothing new: the engine is no more."""
+        self.draining = True
+        for request in list(self._requests.values()):
+            self._fail(request, InternalError())
 
     def connect(self, outlet: Outlet) -> None:
         """A link is up."""
@@ -120,9 +127,9 @@ class Service:
 
     def submit(self, outlet: Outlet, submission: Submission) -> None:
         """Accepts a request; it ends through the outlet."""
-        request = _Request(outlet, submission.request_id)
+        request = _Request(outlet, submission.request_id, submission.trace_id, submission.tenant)
         if (outlet, submission.request_id) in self._requests:
-            log.error("request id used twice", extra={"request": submission.request_id})
+            log.error("request id used twice", extra={"request_id": submission.trace_id})
             return
         self.tallies.accepted += 1
         self._requests[(outlet, submission.request_id)] = request
@@ -174,8 +181,7 @@ class Service:
         except RequestFailed as error:
             self._fail(request, error)
         except Exception:
-            log.exception("prepare failed", extra={"trace_id": submission.trace_id})
-            self._fail(request, InternalError())
+            self._defect(request)
         else:
             self._guarded(request, lambda: self._enter(request, submission, prepared))
         finally:
@@ -222,8 +228,14 @@ class Service:
         except RequestFailed as error:
             self._fail(request, error)
         except Exception:
-            log.exception("request failed", extra={"request": request.request_id})
-            self._fail(request, InternalError())
+            self._defect(request)
+
+    def _defect(self, request: _Request) -> None:
+        """Logs the exception at hand and fails the request with it."""
+        log.exception(
+            "request failed", extra={"request_id": request.trace_id, "tenant": request.tenant}
+        )
+        self._fail(request, InternalError())
 
     def _fail(self, request: _Request, error: RequestFailed) -> None:
         if self._end(request, type(error).__name__):

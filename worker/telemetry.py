@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from worker.engine import StepReport
+from worker.service import Tallies
 
 STEP_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 STEP_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -74,6 +78,26 @@ class Telemetry:
     def _raise(self, counter: Counter, name: str, total: int) -> None:
         counter.inc(total - self._last.get(name, 0))
         self._last[name] = total
+
+
+class RequestCounts(Collector):
+    """Requests accepted and ended, read from the service when somebody scrapes."""
+
+    def __init__(self, tallies: Tallies) -> None:
+        self._tallies = tallies
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields both counters."""
+        tallies = self._tallies
+        yield CounterMetricFamily(
+            "pando_worker_accepted_requests", "Requests taken from gateways.", tallies.accepted
+        )
+        ended = CounterMetricFamily(
+            "pando_worker_ended_requests", "Requests that ended, by outcome.", labels=["outcome"]
+        )
+        for outcome, count in [("done", tallies.done), *list(tallies.failed.items())]:
+            ended.add_metric([outcome], count)
+        yield ended
 
 
 class FieldFormatter(logging.Formatter):

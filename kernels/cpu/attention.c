@@ -1,7 +1,8 @@
 /* Causal attention over K/V pages, in place. Compiled once per HEAD_DIM.
  *
  *   K  [blocks][kv heads][HEAD_DIM][16]     one block holds 16 slots, lanes side by side
- *   V  [blocks][kv heads][16][WIDTH]        WIDTH = HEAD_DIM rounded up to 16, zero padded
+ *   V  [blocks][kv heads][16][WIDTH]        WIDTH = HEAD_DIM rounded up to 16; what lies behind
+ *                                           HEAD_DIM is computed with and never given out
  *
  * A query row meets its keys in tiles at absolute positions [16 i, 16 i + 16), whatever the page
  * size, and every row does one and the same arithmetic on a tile: 16 dot products, each a chain

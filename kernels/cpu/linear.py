@@ -32,19 +32,19 @@ class CpuLinear:
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, threads: int = 1) -> None:
         library = _library()
         self._linear = library.linear
-        self.out_features, self.in_features = weight.shape
+        self._outputs, self._inputs = weight.shape
         self._crew = crew_of(threads)
         panel = library.panel_width()
-        panels = -(-self.out_features // panel)
-        self._packed = large_buffer(panels, self.in_features, panel)
-        for first in range(0, self.out_features, panel * 64):
+        panels = -(-self._outputs // panel)
+        self._packed = large_buffer(panels, self._inputs, panel)
+        for first in range(0, self._outputs, panel * 64):
             part = weight[first : first + panel * 64].float().contiguous()
             library.pack_weight(
                 part.data_ptr(),
                 part.stride(0),
                 self._packed[first // panel].data_ptr(),
                 part.shape[0],
-                self.in_features,
+                self._inputs,
             )
         self._bias = None if bias is None else bias.float().contiguous()
         self._packed_at = self._packed.data_ptr()
@@ -55,8 +55,8 @@ class CpuLinear:
         if x.stride(-1) != 1:
             x = x.contiguous()
         rows = x.shape[0]
-        out = torch.empty(rows, self.out_features)
-        sizes = (ctypes.c_int32 * 3)(rows, self.out_features, self.in_features)
+        out = torch.empty(rows, self._outputs)
+        sizes = (ctypes.c_int32 * 3)(rows, self._outputs, self._inputs)
         failed = self._linear(
             x.data_ptr(),
             x.stride(0),
@@ -67,5 +67,5 @@ class CpuLinear:
             self._crew,
         )
         if failed:
-            raise MemoryError(f"no scratch memory for {rows} rows of {self.in_features}")
+            raise MemoryError(f"no scratch memory for {rows} rows of {self._inputs}")
         return out

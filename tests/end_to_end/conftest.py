@@ -81,11 +81,13 @@ def up(logs: Path) -> Iterator[Fleet]:
         assert process.poll() is None, "pando up ended; see its logs"
         return _num_linked(fleet.url) == 2
 
-    fleet.eventually(ready, 300)
-    yield fleet
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-    process.wait(60)
+    try:
+        fleet.eventually(ready, 300)
+        yield fleet
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+        process.wait(60)
     for pid in fleet.worker_pids().values():
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
@@ -123,12 +125,14 @@ def parts(smollm2_folder: Path, tmp_path: Path) -> Iterator[Parts]:
     start("gateway", *gateway)
     parts = Parts(f"http://127.0.0.1:{ports[2]}", workers)
     fleet = Fleet(parts.url, processes[-1], tmp_path)
-    fleet.eventually(lambda: _num_linked(parts.url) == 2, 300)
-    yield parts
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        process.wait(30)
+    try:
+        fleet.eventually(lambda: _num_linked(parts.url) == 2, 300)
+        yield parts
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(30)
 
 
 def _num_linked(url: str) -> int:

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.worker.chain import ChainRunner, expected
+from worker.cache.interface import Match
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
 from worker.engine import Engine, StepAbandoned, StepReport
@@ -39,10 +41,15 @@ class GatedRunner(ChainRunner):
             raise
 
 
+class BrokenCache(RadixCache):
+    def match(self, namespace: bytes, tokens: bytes) -> Match:
+        raise AssertionError("planted")
+
+
 class Lab:
-    def __init__(self) -> None:
+    def __init__(self, make_cache: Callable[[PagePool], RadixCache] = RadixCache) -> None:
         self.pool = PagePool(64, 4, keep_freed=True)
-        self.cache = RadixCache(self.pool)
+        self.cache = make_cache(self.pool)
         self.runner = GatedRunner(64, 4)
         self.reports: queue.Queue[StepReport] = queue.Queue()
         scheduler = Scheduler(self.cache, SchedulerLimits(32, 8))
@@ -80,7 +87,7 @@ class Lab:
 @pytest.fixture
 def lab() -> Iterator[Lab]:
     lab = Lab()
-    lab.engine.start()
+    lab.engine.start(lambda: None)
     yield lab
     lab.runner.go.set()
     lab.engine.stop()
@@ -152,12 +159,26 @@ def test_aborting_what_never_was_or_has_ended_does_nothing(lab: Lab) -> None:
     assert lab.outputs(lab.submit([2])) == expected([2], 4)
 
 
-def test_stop_gives_up_the_step_under_way(lab: Lab) -> None:
+def test_stop_gives_up_the_step_under_way_and_reports_its_sequences(lab: Lab) -> None:
     lab.hold_inside()
-    lab.submit([1], max_tokens=1000)
+    number = lab.submit([1], max_tokens=1000)
     assert lab.runner.inside.wait(10)
     stopper = threading.Thread(target=lab.engine.stop)
     stopper.start()
+    while not lab.engine._stopping:
+        time.sleep(0.001)
     lab.runner.go.set()
     stopper.join(10)
     assert not stopper.is_alive()
+    assert lab.runner.abandoned == 1
+    assert lab.load_after(lambda report: bool(report.failed)).failed == [number]
+
+
+def test_a_defect_outside_the_step_ends_the_engine_and_is_told() -> None:
+    lab, died = Lab(BrokenCache), threading.Event()
+    lab.engine.start(died.set)
+    lab.submit([1, 2, 3])
+    assert died.wait(10)
+    assert lab.engine.broken
+    lab.engine.stop()
+    assert not lab.engine.alive

@@ -21,9 +21,10 @@ from tests.worker.chain import VOCAB, ChainRunner, expected
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
 from worker.engine import Engine, StepReport
+from worker.errors import InternalError
 from worker.health import SERVICE, Health
 from worker.intake import Intake, Prepared
-from worker.link import Identity, LinkServicer, WorkerState
+from worker.link import Identity, LinkServicer, Outgoing, WorkerState
 from worker.scheduler import Scheduler, SchedulerLimits
 from worker.sequence import pack_tokens, unpack_tokens
 from worker.service import INLINE_BYTES, LONG_AT_ONCE, Service, ServiceLimits
@@ -157,7 +158,7 @@ class Client:
 @pytest.fixture
 async def worker(smollm2_folder: Path) -> AsyncIterator[Worker]:
     worker = Worker(smollm2_folder)
-    worker.engine.start()
+    worker.engine.start(lambda: None)
     await worker.server.start()
     yield worker
     await worker.server.stop(grace=0)
@@ -300,6 +301,29 @@ async def test_too_many_max_tokens_are_refused_with_what_the_prompt_has(client: 
     await client.submit(1, [1, 2, 3], stopping=pb.Stopping(max_tokens=MAX_LEN))
     await client.until(1)
     assert f"has 3 tokens and max_tokens is {MAX_LEN};" in client.failure(1).message
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"sampling": pb.Sampling(min_p=2)}, "min_p is 2; it must be from 0 to 1."),
+        (
+            {"sampling": pb.Sampling(logit_bias={7: nan})},
+            "logit_bias is nan for token id 7; it must be finite.",
+        ),
+        ({"top_logprobs": 21}, "top_logprobs is 21; it must be at most 20."),
+        (
+            {"stopping": pb.Stopping(min_tokens=99)},
+            "min_tokens is 99; it must be at most max_tokens, which is 6.",
+        ),
+    ],
+)
+async def test_a_refusal_says_field_value_and_range(
+    client: Client, more: dict[str, Any], says: str
+) -> None:
+    await client.submit(1, [1, 2, 3], **more)
+    await client.until(1)
+    assert client.failure(1).message == says
 
 
 async def test_long_prompts_count_while_they_are_tokenised_and_not_when_taken_back(
@@ -515,3 +539,33 @@ async def test_cache_events_go_on_from_where_the_hello_ended(
             await other.take()
         assert len(other.events) == total - start
         await other.leave()
+
+
+async def test_a_broken_engines_requests_fail_once_and_nothing_new_is_taken(
+    worker: Worker, client: Client
+) -> None:
+    go = threading.Event()
+    worker.runner.on_layer = lambda: assert_true(go.wait(10))
+    for number in (1, 2):
+        await client.submit(number, [number, 5])
+    async with asyncio.timeout(10):
+        while worker.service.num_live < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    worker.service.abandon()
+    await client.submit(3, [3, 5])
+    await client.until(1, 2, 3)
+    codes = [pb.FailureCode.Name(client.failure(number).code) for number in (1, 2, 3)]
+    assert codes == ["INTERNAL", "INTERNAL", "DRAINING"]
+    go.set()
+
+
+async def test_what_gathers_while_a_step_is_sent_leaves_before_the_end(worker: Worker) -> None:
+    state = WorkerState(lambda: worker.engine.load, worker.engine.snapshot, lambda _: b"")
+    link = Outgoing("test", worker.service, state, 0)
+    steps = link.steps(heartbeat_s=10)
+    link.flush([])
+    await anext(steps)
+    link.failed(7, InternalError())
+    link.flush([])
+    link.close()
+    assert [[one.request_id for one in message.step.failed] async for message in steps] == [[7]]

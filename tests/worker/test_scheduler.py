@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from tests.worker.chain import VOCAB, ChainRunner, expected
 from worker.cache.block_hash import BlockHashCache
+from worker.cache.boundaries import EventKind
 from worker.cache.interface import PrefixCache
 from worker.cache.off import NoCache
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
 from worker.request import FinishReason, Sampling, Stopping
 from worker.scheduler import Scheduler, SchedulerLimits
-from worker.sequence import SequenceSpec, pack_tokens
+from worker.sequence import BoundaryPosition, SequenceSpec, pack_tokens
 
 CACHES: dict[str, Callable[[PagePool], PrefixCache]] = {
     "radix": RadixCache,
@@ -43,13 +44,26 @@ class Driver:
         scheduler = Scheduler(cache, SchedulerLimits(budget, running))
         return cls(cache, scheduler, ChainRunner(pages, size))
 
-    def add(self, prompt: list[int], max_tokens: int = 4, namespace: bytes = b"") -> int:
+    def add(
+        self,
+        prompt: list[int],
+        max_tokens: int = 4,
+        namespace: bytes = b"",
+        boundaries: tuple[BoundaryPosition, ...] = (),
+    ) -> int:
         number = len(self.prompts) + 1
         self.prompts[number] = prompt
         self.output[number] = []
         stopping = Stopping(max_tokens)
         self.scheduler.add(
-            SequenceSpec(number, namespace, pack_tokens(prompt), Sampling(temperature=0), stopping)
+            SequenceSpec(
+                number,
+                namespace,
+                pack_tokens(prompt),
+                Sampling(temperature=0),
+                stopping,
+                boundaries=boundaries,
+            )
         )
         return number
 
@@ -249,6 +263,59 @@ def test_an_abort_in_the_middle_of_a_step_frees_the_pages_at_once(kind: str) -> 
     again = driver.add(list(range(30)))
     driver.run()
     assert driver.right(again)
+
+
+def test_an_abort_in_the_step_of_a_copy_leaves_the_pages_in_the_order_of_eviction() -> None:
+    driver = Driver.make("radix", pages=6)
+    driver.add(list(range(12)), max_tokens=1)
+    driver.run()
+    number = driver.add([0, 1, 2, 3, 4, 5, 90, 91])
+    plan = driver.scheduler.plan()
+    assert plan is not None
+    assert plan.copies
+    driver.scheduler.abort(number)
+    driver.scheduler.apply(driver.runner.run(plan, lambda: None))
+    # Takes every page: the copied one must go before the one in front of it.
+    large = driver.add(list(range(100, 120)))
+    driver.run()
+    assert driver.right(large)
+
+
+def test_a_copy_that_was_never_made_is_not_kept(kind: str) -> None:
+    driver = Driver.make(kind)
+    driver.add(list(range(6)), max_tokens=1)
+    driver.run()
+    driver.add([0, 1, 2, 3, 4, 5, 90])
+    # Its whole page takes the place of the two tokens in the index, and leaves with the step.
+    driver.add([0, 1, 2, 3, 4, 5, 80, 81])
+    assert driver.scheduler.plan() is not None
+    assert len(driver.scheduler.fail()) == 2
+    driver.cache.check()
+    again = driver.add([0, 1, 2, 3, 4, 5, 70])
+    driver.run()
+    assert driver.right(again)
+
+
+def test_a_boundary_in_a_prompt_that_is_cached_already_is_stored(sharing: str) -> None:
+    driver = Driver.make(sharing)
+    driver.add(list(range(14)), max_tokens=1)
+    driver.run()
+    driver.add(list(range(14)), max_tokens=1, boundaries=(BoundaryPosition(b"d", 9),))
+    driver.run()
+    stored, _ = driver.cache.tags.snapshot()
+    assert [(one.digest, one.num_tokens) for one in stored] == [(b"d", 9)]
+
+
+def test_a_preempted_sequence_stores_its_boundaries_again(sharing: str) -> None:
+    driver = Driver.make(sharing, pages=9, size=4, budget=32)
+    driver.add([1] * 9, max_tokens=25)
+    second = driver.add([2] * 9, max_tokens=20, boundaries=(BoundaryPosition(b"d", 8),))
+    kinds = []
+    while driver.step():
+        kinds += [event.kind for event in driver.cache.tags.take_events()]
+    assert driver.scheduler.counters.preemptions > 0
+    assert driver.right(second, 20)
+    assert kinds[:3] == [EventKind.STORED, EventKind.EVICTED, EventKind.STORED]
 
 
 @dataclass

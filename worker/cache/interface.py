@@ -39,7 +39,8 @@ class SequencePages:
     pages[i] carries positions [i * page_size, (i + 1) * page_size). The first num_committed are
     in the index, as it was in that generation. duplicates: (i, canonical page) pairs found at
     commit; the reference on the canonical one is already held, `settle` swaps it in after the
-    step. cursor is the cache's own.
+    step. tail_source: the match's page to copy from, with a reference until the copy is made; it
+    goes back before the pages in front of it, as eviction demands. cursor is the cache's own.
     """
 
     namespace: bytes
@@ -47,6 +48,7 @@ class SequencePages:
     pages: list[int] = field(default_factory=list)
     num_committed: int = 0
     duplicates: list[tuple[int, int]] = field(default_factory=list)
+    tail_source: int | None = None
     cursor: object | None = None
 
     def canonical(self, index: int) -> int:
@@ -57,7 +59,13 @@ class SequencePages:
         return self.pages[index]
 
     def settle(self, pool: PagePool) -> None:
-        """Swaps the canonical pages in for the duplicates that a step has computed."""
+        """Swaps the canonical pages in for the duplicates that a step has computed.
+
+        The page that was copied from goes back.
+        """
+        if self.tail_source is not None:
+            pool.release([self.tail_source])
+            self.tail_source = None
         for index, canonical in self.duplicates:
             pool.release([self.pages[index]])
             self.pages[index] = canonical

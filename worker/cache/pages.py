@@ -117,10 +117,6 @@ class PagePool:
             self._evictable.remove(page)
             self._to_free(page)
 
-    def refs(self, page: int) -> int:
-        """References that sequences hold on a page."""
-        return self._refs[page]
-
     def is_indexed(self, page: int) -> bool:
         """Whether a page can be matched."""
         return bool(self._indexed[page])

@@ -147,11 +147,14 @@ class RadixCache:
         node = held.cursor
         if not isinstance(node, Node):
             return self._roots.setdefault(held.namespace, Node(None, 0, held.namespace))
-        while node.merged_into is not None:
-            node = node.merged_into
-        while node.start >= held.num_committed and node.parent is not None:
-            node = node.parent
-        return node
+        while True:
+            if node.merged_into is not None:
+                node = node.merged_into
+            elif node.start >= held.num_committed and node.parent is not None:
+                # A node that has left the tree keeps its parent, which may be merged since.
+                node = node.parent
+            else:
+                return node
 
     def _walk(self, node: Node, held: SequencePages, tokens: bytes, depth: int, full: int) -> int:
         """Follows a run that is there already; returns the depth where tokens leave it."""

@@ -21,7 +21,6 @@ class ModelShape:
     num_kv_heads: int
     head_dim: int
     max_model_len: int
-    num_parameters: int
 
 
 class Model(Protocol):

@@ -40,7 +40,7 @@ def read_shape(folder: Path) -> ModelShape:
 
 
 def shape_of(config: Any) -> ModelShape:
-    """Returns the sizes that a config describes; parameters are counted without memory."""
+    """Returns the sizes that a config describes; no weights are read or made."""
     text = config.get_text_config()
     with torch.device("meta"):
         skeleton = AutoModelForCausalLM.from_config(config)
@@ -53,5 +53,4 @@ def shape_of(config: Any) -> ModelShape:
         num_kv_heads=getattr(text, "num_key_value_heads", None) or num_heads,
         head_dim=getattr(text, "head_dim", None) or text.hidden_size // num_heads,
         max_model_len=text.max_position_embeddings,
-        num_parameters=skeleton.num_parameters(),
     )

@@ -40,7 +40,8 @@ class Strip:
 class Tokenizer:
     """One model's vocabulary.
 
-    vocab_size: of tokenizer and model, whichever is larger (embeddings are often padded).
+    vocab_size: the model's (embeddings are often padded); the tokenizer's where no config says.
+    exceeds_model: there are tokens beyond it, which text may be encoded to and no model can take.
     eos_ids: the ids that end a sequence, by generation config, tokenizer config or config.
     special_ids: the ids that never show up as text; special_tokens: their ids by text.
     strips: by special id, what white space around it belongs to it.
@@ -63,8 +64,11 @@ class Tokenizer:
             number: Strip(token.lstrip, token.rstrip) for number, token in special.items()
         }
         self.drops_space = _drops_space(definition)
-        self.vocab_size = max(configs.vocab_size, 1 + max(self._plain.get_vocab().values()))
-        self.eos_ids = frozenset(configs.eos_ids(self._plain.token_to_id))
+        num_tokens = 1 + max(self._plain.get_vocab().values())
+        self.vocab_size = configs.vocab_size or num_tokens
+        self.exceeds_model = num_tokens > self.vocab_size
+        eos_ids = configs.eos_ids(self._plain.token_to_id)
+        self.eos_ids = frozenset(one for one in eos_ids if one < self.vocab_size)
         self._convert = byte_converter(definition)
         self._bytes = {number: token.content.encode() for number, token in added.items()}
         # A normalizer may drop characters; a special token that strips swallows white space.

@@ -7,7 +7,7 @@ check can see.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from worker.cache.interface import PrefixCache, SequencePages
 
@@ -24,8 +24,6 @@ class Sequence:
     tokens: list[int]
     held: SequencePages
     computed: int
-    cached: int
-    copies: list[tuple[int, int]] = field(default_factory=list)
     planned: int = 0
 
 
@@ -47,20 +45,17 @@ class Oracle:
         held = self.cache.hold(namespace, match.pages)
         if match.tail_page is not None:
             self.pool.share([match.tail_page])
+            held.tail_source = match.tail_page
         wanted = -(-len(tokens) // self.size) - len(held.pages)
         fresh = self.pool.allocate(wanted)
         if fresh is None:
-            if match.tail_page is not None:
-                self.pool.release([match.tail_page])
             held.release(self.pool)
             return None
         self._poison_freed()
         computed = len(match.pages) * self.size + match.tail_len
-        sequence = Sequence(namespace, list(tokens), held, computed, computed)
+        sequence = Sequence(namespace, list(tokens), held, computed)
         held.pages += fresh
-        if match.tail_page is not None:
-            sequence.copies.append((match.tail_page, fresh[0]))
-            self.seen_copied += 1
+        self.seen_copied += held.tail_source is not None
         self.seen_shared += len(match.pages)
         self.running.append(sequence)
         return sequence
@@ -85,24 +80,15 @@ class Oracle:
     def run(self, *, fail: bool = False) -> None:
         """One step over everything planned: copies, then writes, then reads."""
         for sequence in self.running:
-            for source, target in sequence.copies:
-                for offset in range(self.size):
-                    self.memory[target * self.size + offset] = self.memory[
-                        source * self.size + offset
-                    ]
-                self.pool.release([source])
-            sequence.copies.clear()
+            self._copy(sequence)
         if fail:
             self.cache.step_failed()
             for sequence in list(self.running):
                 if sequence.planned:
-                    self.running.remove(sequence)
-                    sequence.held.release(self.pool)
-            self._poison_freed()
+                    self.finish(sequence)
             return
         for sequence in self.running:
-            for position in range(sequence.computed, sequence.computed + sequence.planned):
-                self.memory[self._slot(sequence, position)] = self._content(sequence, position)
+            self._write(sequence)
         for sequence in self.running:
             if sequence.planned:
                 sequence.computed += sequence.planned
@@ -117,15 +103,19 @@ class Oracle:
             self.read(sequence)
 
     def finish(self, sequence: Sequence) -> None:
-        """Ends or preempts a sequence between steps."""
-        assert not sequence.planned
-        for source, _target in sequence.copies:
-            self.pool.release([source])
-        computed = sequence.cached - sequence.cached % self.size
-        computed = sequence.computed if not sequence.copies else computed
+        """Ends a sequence, which gives back what was computed before the step under way."""
+        computed = sequence.computed
+        if sequence.held.tail_source is not None:
+            computed -= computed % self.size
         self.running.remove(sequence)
         self.cache.finish(sequence.held, pack(sequence.tokens), computed)
         self._poison_freed()
+
+    def abort_in_the_step(self, sequence: Sequence) -> None:
+        """Ends a sequence that is planned; the runner computes its rows all the same."""
+        self._copy(sequence)
+        self._write(sequence)
+        self.finish(sequence)
 
     def read(self, sequence: Sequence) -> None:
         for position in range(sequence.computed):
@@ -138,8 +128,20 @@ class Oracle:
         self.cache.check()
         held = {page for one in self.running for page in one.held.pages}
         held |= {page for one in self.running for _index, page in one.held.duplicates}
-        held |= {source for one in self.running for source, _target in one.copies}
+        sources = [one.held.tail_source for one in self.running]
+        held |= {source for source in sources if source is not None}
         assert self.pool.num_used == len(held)
+
+    def _copy(self, sequence: Sequence) -> None:
+        if sequence.held.tail_source is None:
+            return
+        source = sequence.held.tail_source * self.size
+        target = sequence.held.pages[sequence.computed // self.size] * self.size
+        self.memory[target : target + self.size] = self.memory[source : source + self.size]
+
+    def _write(self, sequence: Sequence) -> None:
+        for position in range(sequence.computed, sequence.computed + sequence.planned):
+            self.memory[self._slot(sequence, position)] = self._content(sequence, position)
 
     def _slot(self, sequence: Sequence, position: int) -> int:
         return sequence.held.pages[position // self.size] * self.size + position % self.size

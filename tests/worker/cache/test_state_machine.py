@@ -75,6 +75,12 @@ class CacheLife(RuleBasedStateMachine):
         idle = [one for one in self.oracle.running if not one.planned]
         self.oracle.finish(data.draw(st.sampled_from(idle), "finish"))
 
+    @precondition(lambda self: any(one.planned for one in self.oracle.running))
+    @rule(data=st.data())
+    def abort_in_the_step(self, data: st.DataObject) -> None:
+        planned = [one for one in self.oracle.running if one.planned]
+        self.oracle.abort_in_the_step(data.draw(st.sampled_from(planned), "abort"))
+
     @rule()
     def evict_by_filling_the_pool(self) -> None:
         pages = self.pool.allocate(self.pool.num_available)

@@ -17,14 +17,13 @@ from worker.model.shape import read_shape
 
 def test_the_shape_comes_from_the_config_alone(tmp_path: Path) -> None:
     config = LLAMA_SHAPED["qwen3"]()
-    modules = save_tiny(config, tmp_path / "full")
+    save_tiny(config, tmp_path / "full")
     config.save_pretrained(tmp_path / "bare")
     shape = read_shape(tmp_path / "bare")
     assert shape == read_shape(tmp_path / "full")
     assert (shape.architecture, shape.vocab_size) == ("Qwen3ForCausalLM", 199)
     assert (shape.num_layers, shape.num_heads, shape.num_kv_heads) == (3, 4, 2)
     assert (shape.head_dim, shape.max_model_len) == (32, 256)
-    assert shape.num_parameters == modules.num_parameters()
 
 
 @pytest.mark.parametrize("family", ["gpt2", "opt", "gpt_neox", "gemma3"])

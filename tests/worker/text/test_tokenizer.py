@@ -116,6 +116,15 @@ def test_padded_ids_of_the_model_have_no_bytes(tmp_path: Path) -> None:
     assert tokenizer.token_bytes(511) == b""
 
 
+def test_tokens_beyond_the_model_are_known_and_end_nothing(tmp_path: Path) -> None:
+    config: dict[str, object] = {"vocab_size": 300, "eos_token_id": [2, 300]}
+    folder = write_folder(tmp_path, sentencepiece(metaspace=True), config=config)
+    tokenizer = Tokenizer.load(folder)
+    assert tokenizer.exceeds_model
+    assert tokenizer.vocab_size == 300
+    assert tokenizer.eos_ids == {2}
+
+
 def test_truncation_in_the_file_is_not_applied(tmp_path: Path) -> None:
     library = sentencepiece(metaspace=True)
     library.enable_truncation(2)

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import logging
+
+from prometheus_client import CollectorRegistry
+
+from worker.engine import Load, StepReport
+from worker.scheduler import Counters
+from worker.service import Tallies
+from worker.telemetry import FieldFormatter, RequestCounts, Telemetry
+
+
+def test_totals_become_counters_and_sizes_gauges() -> None:
+    registry = CollectorRegistry()
+    telemetry = Telemetry(registry)
+    for generated in (3, 7):
+        load = Load(running=2, used_pages=5, counters=Counters(generated_tokens=generated))
+        telemetry.observe(StepReport(load, step_s=0.01, step_tokens=generated))
+    assert registry.get_sample_value("pando_worker_generated_tokens_total") == 7
+    assert registry.get_sample_value("pando_worker_running_requests") == 2
+    assert registry.get_sample_value("pando_worker_kv_used_pages") == 5
+    assert registry.get_sample_value("pando_worker_step_tokens_sum") == 10
+
+
+def test_a_report_without_a_step_counts_as_none() -> None:
+    registry = CollectorRegistry()
+    Telemetry(registry).observe(StepReport(Load(), failed=[1, 2]))
+    assert registry.get_sample_value("pando_worker_step_tokens_count") == 0
+    assert registry.get_sample_value("pando_worker_failed_sequences_total") == 2
+
+
+def test_accepted_and_ended_requests_are_those_of_the_service() -> None:
+    registry, tallies = CollectorRegistry(), Tallies()
+    registry.register(RequestCounts(tallies))
+    tallies.accepted, tallies.done, tallies.failed["Cancelled"] = 5, 3, 1
+    name = "pando_worker_ended_requests_total"
+    assert registry.get_sample_value("pando_worker_accepted_requests_total") == 5
+    assert registry.get_sample_value(name, {"outcome": "done"}) == 3
+    assert registry.get_sample_value(name, {"outcome": "Cancelled"}) == 1
+
+
+def test_a_log_line_is_one_event_with_its_fields() -> None:
+    record = logging.LogRecord("pando.worker", logging.INFO, "", 0, "ready", (), None)
+    record.worker, record.port = "w0", 7
+    line = FieldFormatter().format(record)
+    assert line.endswith(" info pando.worker: ready worker=w0 port=7")
