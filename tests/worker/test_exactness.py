@@ -16,6 +16,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from kernels.interface import AttentionBatch
 from tests.worker.lab import Lab, Setting, load_member
 from tests.worker.prompts import PLAIN
 from worker.model.interface import Model
@@ -182,6 +183,44 @@ def test_logits_agree_with_transformers_within_1e_4(
         for row, entry in zip(theirs, worker.logprobs[max(worker.logprobs)], strict=True):
             for token, logprob in entry.top:
                 assert abs(float(row[token]) - logprob) < 1e-4
+
+
+@pytest.mark.slow
+def test_logits_are_as_near_to_the_truth_as_transformers_own(
+    lab: Callable[[Setting], Lab],
+    reference: Any,
+    smollm2_folder: Path,
+    prompts: list[list[int]],
+) -> None:
+    """The truth is float64; two float32 results can't agree better than each agrees with it."""
+    exact = AutoModelForCausalLM.from_pretrained(
+        smollm2_folder, dtype=torch.float64, local_files_only=True
+    ).eval()
+    worker = lab(Setting())
+    ours = theirs = 0.0
+    for prompt in prompts:
+        truth = logits_of(exact, prompt)
+        ours = max(ours, float((raw_logits(worker, prompt) - truth).abs().max()))
+        theirs = max(theirs, float((logits_of(reference, prompt) - truth).abs().max()))
+    assert ours < 1e-4
+    assert ours <= theirs
+
+
+def raw_logits(worker: Lab, tokens: list[int]) -> torch.Tensor:
+    """Every position's logits of a lone prompt on the first pages."""
+    length = len(tokens)
+    batch = AttentionBatch(
+        query_start=torch.tensor([0, length], dtype=torch.int32),
+        context_len=torch.tensor([length], dtype=torch.int32),
+        block_table=torch.arange(-(-length // 16), dtype=torch.int32)[None],
+        slot_mapping=torch.arange(length),
+        page_size=16,
+        max_query_len=length,
+        max_context_len=length,
+    )
+    rows = torch.arange(length)
+    with torch.inference_mode():
+        return worker.model.forward(torch.tensor(tokens), rows, batch, rows)
 
 
 @pytest.mark.parametrize("cache", ["radix", "block", "off"])
