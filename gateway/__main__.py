@@ -20,16 +20,17 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
-from gateway.app import Lifespan, Service, build_app
 from gateway.config import ConfigError, GatewayConfig, load, worker_flag
-from gateway.connection import Connection
-from gateway.fleet import Fleet
-from gateway.link import LinkContext, WorkerLink
+from gateway.fleet.link import LinkContext, WorkerLink
+from gateway.fleet.workers import Fleet
+from gateway.http.app import Lifespan, Service, build_app
+from gateway.http.connection import Connection
 from gateway.pipeline import Pipeline
-from gateway.ring import LoadBound
-from gateway.router import Router
-from gateway.telemetry import EventLog, Telemetry, set_up_logging
-from gateway.tenants import Tenants
+from gateway.routing.ring import LoadBound
+from gateway.routing.router import Router
+from gateway.telemetry.log import EventLog, set_up_logging
+from gateway.telemetry.metrics import Telemetry
+from gateway.tenancy.tenants import Tenants
 
 
 def main() -> None:

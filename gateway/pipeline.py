@@ -33,12 +33,13 @@ from gateway.errors import (
     WorkerLost,
     face_of,
 )
-from gateway.fleet import Fleet, Worker
-from gateway.intake import Job, Part
+from gateway.fleet.workers import Fleet, Worker
+from gateway.job import Job, Part
 from gateway.mailbox import Mailbox
 from gateway.request import Done, Event, Failed, Output, Usage
-from gateway.router import Router
-from gateway.telemetry import EventLog, Subject, Telemetry
+from gateway.routing.router import Router
+from gateway.telemetry.log import EventLog
+from gateway.telemetry.metrics import Subject, Telemetry
 
 _RETRIABLE = (WorkerLost, Overloaded, Draining)
 

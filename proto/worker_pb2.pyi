@@ -34,14 +34,16 @@ INTERNAL: FailureCode
 DRAINING: FailureCode
 
 class ToWorker(_message.Message):
-    __slots__ = ("hello", "submit", "cancel")
+    __slots__ = ("hello", "submit", "cancel", "resync")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     SUBMIT_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
+    RESYNC_FIELD_NUMBER: _ClassVar[int]
     hello: GatewayHello
     submit: Submit
     cancel: Cancel
-    def __init__(self, hello: _Optional[_Union[GatewayHello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ...) -> None: ...
+    resync: Resync
+    def __init__(self, hello: _Optional[_Union[GatewayHello, _Mapping]] = ..., submit: _Optional[_Union[Submit, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., resync: _Optional[_Union[Resync, _Mapping]] = ...) -> None: ...
 
 class GatewayHello(_message.Message):
     __slots__ = ("protocol", "gateway")
@@ -52,7 +54,7 @@ class GatewayHello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., gateway: _Optional[str] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "trace_id", "tenant", "namespace", "chat", "text", "token_ids", "sampling", "stopping", "n", "top_logprobs", "boundaries")
+    __slots__ = ("request_id", "trace_id", "tenant", "namespace", "chat", "text", "token_ids", "sampling", "stopping", "n", "top_logprobs", "boundaries", "expected_tokens", "resume")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TRACE_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +67,8 @@ class Submit(_message.Message):
     N_FIELD_NUMBER: _ClassVar[int]
     TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     BOUNDARIES_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     trace_id: str
     tenant: str
@@ -77,7 +81,21 @@ class Submit(_message.Message):
     n: int
     top_logprobs: int
     boundaries: _containers.RepeatedCompositeFieldContainer[Boundary]
-    def __init__(self, request_id: _Optional[int] = ..., trace_id: _Optional[str] = ..., tenant: _Optional[str] = ..., namespace: _Optional[bytes] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., text: _Optional[str] = ..., token_ids: _Optional[bytes] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., stopping: _Optional[_Union[Stopping, _Mapping]] = ..., n: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ...) -> None: ...
+    expected_tokens: int
+    resume: _containers.RepeatedCompositeFieldContainer[Resume]
+    def __init__(self, request_id: _Optional[int] = ..., trace_id: _Optional[str] = ..., tenant: _Optional[str] = ..., namespace: _Optional[bytes] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., text: _Optional[str] = ..., token_ids: _Optional[bytes] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., stopping: _Optional[_Union[Stopping, _Mapping]] = ..., n: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., expected_tokens: _Optional[int] = ..., resume: _Optional[_Iterable[_Union[Resume, _Mapping]]] = ...) -> None: ...
+
+class Resume(_message.Message):
+    __slots__ = ("choice", "token_ids", "text_chars", "finished")
+    CHOICE_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_CHARS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    choice: int
+    token_ids: bytes
+    text_chars: int
+    finished: bool
+    def __init__(self, choice: _Optional[int] = ..., token_ids: _Optional[bytes] = ..., text_chars: _Optional[int] = ..., finished: _Optional[bool] = ...) -> None: ...
 
 class ChatPrompt(_message.Message):
     __slots__ = ("messages", "tools", "template_kwargs")
@@ -135,18 +153,26 @@ class Stopping(_message.Message):
     def __init__(self, max_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., min_tokens: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., include_stop: _Optional[bool] = ...) -> None: ...
 
 class Boundary(_message.Message):
-    __slots__ = ("digest", "num_messages")
+    __slots__ = ("digest", "num_messages", "num_tokens", "num_chars")
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     NUM_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_CHARS_FIELD_NUMBER: _ClassVar[int]
     digest: bytes
     num_messages: int
-    def __init__(self, digest: _Optional[bytes] = ..., num_messages: _Optional[int] = ...) -> None: ...
+    num_tokens: int
+    num_chars: int
+    def __init__(self, digest: _Optional[bytes] = ..., num_messages: _Optional[int] = ..., num_tokens: _Optional[int] = ..., num_chars: _Optional[int] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("request_id",)
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     def __init__(self, request_id: _Optional[int] = ...) -> None: ...
+
+class Resync(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class ToGateway(_message.Message):
     __slots__ = ("hello", "step")
@@ -157,7 +183,7 @@ class ToGateway(_message.Message):
     def __init__(self, hello: _Optional[_Union[WorkerHello, _Mapping]] = ..., step: _Optional[_Union[Step, _Mapping]] = ...) -> None: ...
 
 class WorkerHello(_message.Message):
-    __slots__ = ("protocol", "worker", "incarnation", "model", "task", "max_model_len", "prefix_cache", "page_size", "cache_tokens", "max_running_requests", "version", "vocab_size", "snapshot", "cache_sequence")
+    __slots__ = ("protocol", "worker", "incarnation", "model", "task", "max_model_len", "prefix_cache", "page_size", "cache_tokens", "max_running_sequences", "version", "vocab_size", "snapshot", "cache_sequence", "max_waiting_sequences")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -167,11 +193,12 @@ class WorkerHello(_message.Message):
     PREFIX_CACHE_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     CACHE_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    MAX_RUNNING_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_RUNNING_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     CACHE_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    MAX_WAITING_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     worker: str
     incarnation: str
@@ -181,15 +208,16 @@ class WorkerHello(_message.Message):
     prefix_cache: str
     page_size: int
     cache_tokens: int
-    max_running_requests: int
+    max_running_sequences: int
     version: str
     vocab_size: int
     snapshot: _containers.RepeatedCompositeFieldContainer[CacheEvent]
     cache_sequence: int
-    def __init__(self, protocol: _Optional[int] = ..., worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., model: _Optional[str] = ..., task: _Optional[str] = ..., max_model_len: _Optional[int] = ..., prefix_cache: _Optional[str] = ..., page_size: _Optional[int] = ..., cache_tokens: _Optional[int] = ..., max_running_requests: _Optional[int] = ..., version: _Optional[str] = ..., vocab_size: _Optional[int] = ..., snapshot: _Optional[_Iterable[_Union[CacheEvent, _Mapping]]] = ..., cache_sequence: _Optional[int] = ...) -> None: ...
+    max_waiting_sequences: int
+    def __init__(self, protocol: _Optional[int] = ..., worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., model: _Optional[str] = ..., task: _Optional[str] = ..., max_model_len: _Optional[int] = ..., prefix_cache: _Optional[str] = ..., page_size: _Optional[int] = ..., cache_tokens: _Optional[int] = ..., max_running_sequences: _Optional[int] = ..., version: _Optional[str] = ..., vocab_size: _Optional[int] = ..., snapshot: _Optional[_Iterable[_Union[CacheEvent, _Mapping]]] = ..., cache_sequence: _Optional[int] = ..., max_waiting_sequences: _Optional[int] = ...) -> None: ...
 
 class Step(_message.Message):
-    __slots__ = ("sequence", "outputs", "done", "failed", "load", "cache_events", "cache_sequence")
+    __slots__ = ("sequence", "outputs", "done", "failed", "load", "cache_events", "cache_sequence", "snapshot", "own_assigned_tokens")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
@@ -197,6 +225,8 @@ class Step(_message.Message):
     LOAD_FIELD_NUMBER: _ClassVar[int]
     CACHE_EVENTS_FIELD_NUMBER: _ClassVar[int]
     CACHE_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    OWN_ASSIGNED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     outputs: _containers.RepeatedCompositeFieldContainer[Output]
     done: _containers.RepeatedCompositeFieldContainer[Done]
@@ -204,7 +234,15 @@ class Step(_message.Message):
     load: Load
     cache_events: _containers.RepeatedCompositeFieldContainer[CacheEvent]
     cache_sequence: int
-    def __init__(self, sequence: _Optional[int] = ..., outputs: _Optional[_Iterable[_Union[Output, _Mapping]]] = ..., done: _Optional[_Iterable[_Union[Done, _Mapping]]] = ..., failed: _Optional[_Iterable[_Union[Failed, _Mapping]]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., cache_events: _Optional[_Iterable[_Union[CacheEvent, _Mapping]]] = ..., cache_sequence: _Optional[int] = ...) -> None: ...
+    snapshot: Snapshot
+    own_assigned_tokens: int
+    def __init__(self, sequence: _Optional[int] = ..., outputs: _Optional[_Iterable[_Union[Output, _Mapping]]] = ..., done: _Optional[_Iterable[_Union[Done, _Mapping]]] = ..., failed: _Optional[_Iterable[_Union[Failed, _Mapping]]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., cache_events: _Optional[_Iterable[_Union[CacheEvent, _Mapping]]] = ..., cache_sequence: _Optional[int] = ..., snapshot: _Optional[_Union[Snapshot, _Mapping]] = ..., own_assigned_tokens: _Optional[int] = ...) -> None: ...
+
+class Snapshot(_message.Message):
+    __slots__ = ("stored",)
+    STORED_FIELD_NUMBER: _ClassVar[int]
+    stored: _containers.RepeatedCompositeFieldContainer[CacheEvent]
+    def __init__(self, stored: _Optional[_Iterable[_Union[CacheEvent, _Mapping]]] = ...) -> None: ...
 
 class Output(_message.Message):
     __slots__ = ("request_id", "choice", "text", "token_ids", "logprobs", "finish_reason", "stop_reason")
@@ -273,9 +311,9 @@ class Failed(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., code: _Optional[_Union[FailureCode, str]] = ..., message: _Optional[str] = ..., param: _Optional[str] = ...) -> None: ...
 
 class Load(_message.Message):
-    __slots__ = ("running_requests", "waiting_requests", "uncomputed_tokens", "total_pages", "used_pages", "cached_pages", "prompt_tokens_total", "cached_tokens_total", "generated_tokens_total", "evicted_pages_total", "preemptions_total", "draining")
-    RUNNING_REQUESTS_FIELD_NUMBER: _ClassVar[int]
-    WAITING_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("running_sequences", "waiting_sequences", "uncomputed_tokens", "total_pages", "used_pages", "cached_pages", "prompt_tokens_total", "cached_tokens_total", "generated_tokens_total", "evicted_pages_total", "preemptions_total", "draining", "assigned_tokens", "steps_total")
+    RUNNING_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    WAITING_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     UNCOMPUTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_PAGES_FIELD_NUMBER: _ClassVar[int]
     USED_PAGES_FIELD_NUMBER: _ClassVar[int]
@@ -286,8 +324,10 @@ class Load(_message.Message):
     EVICTED_PAGES_TOTAL_FIELD_NUMBER: _ClassVar[int]
     PREEMPTIONS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
-    running_requests: int
-    waiting_requests: int
+    ASSIGNED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    running_sequences: int
+    waiting_sequences: int
     uncomputed_tokens: int
     total_pages: int
     used_pages: int
@@ -298,7 +338,9 @@ class Load(_message.Message):
     evicted_pages_total: int
     preemptions_total: int
     draining: bool
-    def __init__(self, running_requests: _Optional[int] = ..., waiting_requests: _Optional[int] = ..., uncomputed_tokens: _Optional[int] = ..., total_pages: _Optional[int] = ..., used_pages: _Optional[int] = ..., cached_pages: _Optional[int] = ..., prompt_tokens_total: _Optional[int] = ..., cached_tokens_total: _Optional[int] = ..., generated_tokens_total: _Optional[int] = ..., evicted_pages_total: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., draining: _Optional[bool] = ...) -> None: ...
+    assigned_tokens: int
+    steps_total: int
+    def __init__(self, running_sequences: _Optional[int] = ..., waiting_sequences: _Optional[int] = ..., uncomputed_tokens: _Optional[int] = ..., total_pages: _Optional[int] = ..., used_pages: _Optional[int] = ..., cached_pages: _Optional[int] = ..., prompt_tokens_total: _Optional[int] = ..., cached_tokens_total: _Optional[int] = ..., generated_tokens_total: _Optional[int] = ..., evicted_pages_total: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., draining: _Optional[bool] = ..., assigned_tokens: _Optional[int] = ..., steps_total: _Optional[int] = ...) -> None: ...
 
 class CacheEvent(_message.Message):
     __slots__ = ("kind", "digest", "num_tokens")

@@ -137,7 +137,7 @@ def build(
     except ChatUnsupported:
         template = None
     intake = Intake(tokenizer, template, sizes.max_model_len, random.SystemRandom())
-    limits = ServiceLimits(config.max_running_requests, config.max_waiting_requests)
+    limits = ServiceLimits(config.max_running_sequences, config.max_waiting_sequences)
     service = Service(intake, tokenizer, limits)
     registry = CollectorRegistry()
     telemetry = Telemetry(registry)
@@ -167,7 +167,7 @@ def _scheduler(config: WorkerConfig, sizes: Sizes) -> Scheduler:
         max_cached_pages=config.max_cached_tokens and config.max_cached_tokens // config.page_size,
         keep_freed=config.poison_freed_pages,
     )
-    limits = SchedulerLimits(sizes.max_step_tokens, config.max_running_requests)
+    limits = SchedulerLimits(sizes.max_step_tokens, config.max_running_sequences)
     return Scheduler(CACHES[config.prefix_cache](pool), limits)
 
 
@@ -209,7 +209,7 @@ def decide(config: WorkerConfig, folder: Path) -> Sizes:
     longest = min(config.max_model_len or shape.max_model_len, shape.max_model_len)
     device = config.device.split(":")[0]
     steps = config.max_step_tokens or max(
-        STEP_TOKENS.get(device, STEP_TOKENS["cpu"]), config.max_running_requests
+        STEP_TOKENS.get(device, STEP_TOKENS["cpu"]), config.max_running_sequences
     )
     return Sizes(shape, pages, dtype, min(longest, pages.num_tokens), steps)
 
@@ -225,7 +225,7 @@ def identity(config: WorkerConfig, sizes: Sizes, folder: Path) -> Identity:
         prefix_cache=config.prefix_cache,
         page_size=config.page_size,
         cache_tokens=sizes.pages.num_tokens,
-        max_running_requests=config.max_running_requests,
+        max_running_sequences=config.max_running_sequences,
         version=_version(),
         vocab_size=sizes.shape.vocab_size,
     )

@@ -50,8 +50,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_cached_tokens: PositiveInt | None = None
     max_model_len: PositiveInt | None = None
     max_step_tokens: PositiveInt | None = None
-    max_running_requests: PositiveInt = 64
-    max_waiting_requests: Annotated[int, Meta(ge=0)] = 1024
+    max_running_sequences: PositiveInt = 64
+    max_waiting_sequences: Annotated[int, Meta(ge=0)] = 1024
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
     heartbeat_s: Annotated[float, Meta(gt=0)] = 1.0
     drain_s: Annotated[float, Meta(ge=0)] = 30.0
@@ -89,10 +89,10 @@ def load(path: Path | None, flags: dict[str, Any]) -> WorkerConfig:
     except msgspec.ValidationError as error:
         raise ConfigError(_named(error, settings)) from error
     _parse_address(config.listen)
-    if config.max_step_tokens is not None and config.max_step_tokens < config.max_running_requests:
+    if config.max_step_tokens is not None and config.max_step_tokens < config.max_running_sequences:
         raise ConfigError(
-            f"max_step_tokens is {config.max_step_tokens}: at least max_running_requests, "
-            f"which is {config.max_running_requests}."
+            f"max_step_tokens is {config.max_step_tokens}: at least max_running_sequences, "
+            f"which is {config.max_running_sequences}."
         )
     return config
 

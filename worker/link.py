@@ -63,7 +63,7 @@ class Identity:
     prefix_cache: str
     page_size: int
     cache_tokens: int
-    max_running_requests: int
+    max_running_sequences: int
     version: str
     vocab_size: int
 
@@ -232,7 +232,7 @@ class LinkServicer(worker_pb2_grpc.WorkerServicer):
             prefix_cache=me.prefix_cache,
             page_size=me.page_size,
             cache_tokens=me.cache_tokens,
-            max_running_requests=me.max_running_requests,
+            max_running_sequences=me.max_running_sequences,
             version=me.version,
             vocab_size=me.vocab_size,
             snapshot=[_event(event) for event in snapshot],
@@ -312,8 +312,8 @@ def _event(event: BoundaryEvent) -> pb.CacheEvent:
 def _load(load: Load, *, draining: bool) -> pb.Load:
     counters = load.counters
     return pb.Load(
-        running_requests=load.running,
-        waiting_requests=load.waiting,
+        running_sequences=load.running,
+        waiting_sequences=load.waiting,
         uncomputed_tokens=load.uncomputed_tokens,
         total_pages=load.total_pages,
         used_pages=load.used_pages,

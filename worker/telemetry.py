@@ -30,8 +30,8 @@ class Telemetry:
         def counter(name: str, says: str) -> Counter:
             return Counter(f"pando_worker_{name}", says, registry=registry)
 
-        self._running = gauge("running_requests", "Sequences that hold pages.")
-        self._waiting = gauge("waiting_requests", "Sequences in the queue.")
+        self._running = gauge("running_sequences", "Sequences that hold pages.")
+        self._waiting = gauge("waiting_sequences", "Sequences in the queue.")
         self._uncomputed = gauge("uncomputed_tokens", "Tokens still to be computed.")
         self._total = gauge("kv_pages", "Pages in the pool.")
         self._used = gauge("kv_used_pages", "Pages referenced by a sequence.")

@@ -21,7 +21,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from gateway.__main__ import Gateway, build, serving_config
 from gateway.config import GatewayConfig, LimitConfig, LinkConfig, TenantConfig, WorkerConfig
 from gateway.request import Ask, Deliver
-from gateway.telemetry import EventLog
+from gateway.telemetry.log import EventLog
 from proto import worker_pb2 as pb
 from tests.gateway.fake_worker import FakeWorker, Script
 

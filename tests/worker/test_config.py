@@ -34,8 +34,8 @@ def test_json_is_read_like_yaml(tmp_path: Path) -> None:
         ({"name": "a b"}, ("name", "'a b'")),
         ({"threads": "many"}, ("threads", "'many'")),
         (
-            {"max_step_tokens": "8", "max_running_requests": "9"},
-            ("max_step_tokens", "8", "max_running_requests", "9"),
+            {"max_step_tokens": "8", "max_running_sequences": "9"},
+            ("max_step_tokens", "8", "max_running_sequences", "9"),
         ),
     ],
 )

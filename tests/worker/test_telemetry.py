@@ -17,7 +17,7 @@ def test_totals_become_counters_and_sizes_gauges() -> None:
         load = Load(running=2, used_pages=5, counters=Counters(generated_tokens=generated))
         telemetry.observe(StepReport(load, step_s=0.01, step_tokens=generated))
     assert registry.get_sample_value("pando_worker_generated_tokens_total") == 7
-    assert registry.get_sample_value("pando_worker_running_requests") == 2
+    assert registry.get_sample_value("pando_worker_running_sequences") == 2
     assert registry.get_sample_value("pando_worker_kv_used_pages") == 5
     assert registry.get_sample_value("pando_worker_step_tokens_sum") == 10
 

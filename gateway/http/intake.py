@@ -14,16 +14,8 @@ from typing import cast
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.openai import ChatRequest, CompletionRequest, Message, SharedFields
-from gateway.prefix import (
-    Overrides,
-    PrefixKey,
-    Scope,
-    StaticPrefix,
-    chat_prefix,
-    text_prefix,
-    token_prefix,
-)
+from gateway.http.openai import ChatRequest, CompletionRequest, Message, SharedFields
+from gateway.job import Job, Part
 from gateway.request import (
     Ask,
     ChatPrompt,
@@ -34,7 +26,15 @@ from gateway.request import (
     TextPrompt,
     TokenPrompt,
 )
-from gateway.tenants import Tenant
+from gateway.routing.prefix import (
+    Overrides,
+    Scope,
+    StaticPrefix,
+    chat_prefix,
+    text_prefix,
+    token_prefix,
+)
+from gateway.tenancy.tenants import Tenant
 
 _COMPLETION_MAX_TOKENS = 16
 
@@ -46,25 +46,6 @@ class Caller:
     request_id: str
     tenant: Tenant
     overrides: Overrides
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One prompt: the key it is routed by, and what the worker is asked."""
-
-    key: PrefixKey
-    ask: Ask
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One HTTP request. model: the one that workers serve, aliases resolved."""
-
-    request_id: str
-    tenant: Tenant
-    model: str
-    route: str
-    parts: tuple[Part, ...]
 
 
 def chat_job(request: ChatRequest, model: str, caller: Caller) -> Job:

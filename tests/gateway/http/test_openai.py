@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.config import LimitConfig
 from gateway.errors import InvalidRequest, public_body
-from gateway.openai import ChatRequest, CompletionRequest, read_chat, read_completion
+from gateway.http.openai import ChatRequest, CompletionRequest, read_chat, read_completion
 
 LIMITS = LimitConfig()
 USER = {"role": "user", "content": "Hi"}

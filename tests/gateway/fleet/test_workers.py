@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.fleet import Fleet, NameTaken, WorkerInfo, WorkerLoad
+from gateway.fleet.workers import Fleet, NameTaken, WorkerInfo, WorkerLoad
 from tests.gateway.conftest import NoDoor
 
 TINY = WorkerInfo("w0", "a", "tiny")

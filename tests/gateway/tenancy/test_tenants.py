@@ -8,7 +8,7 @@ import pytest
 
 from gateway.config import TenantConfig
 from gateway.errors import Unauthenticated
-from gateway.tenants import OPEN, Tenants
+from gateway.tenancy.tenants import OPEN, Tenants
 
 
 def digest(key: str) -> str:

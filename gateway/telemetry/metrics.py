@@ -1,16 +1,11 @@
-"""Every metric of the gateway, and its log.
+"""Every metric of the gateway.
 
 Metrics live in the registry that is passed in; nothing is global. A `Record` follows one accepted
-request and reports its end exactly once. Log lines carry one event name and fields, never prompt
-text:
-
-    2026-01-31T12:00:00.000Z info request_ended request_id=req-1 tenant=acme worker=w0 status=200
+request and reports its end exactly once.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +17,6 @@ from prometheus_client.registry import Collector
 
 Clock = Callable[[], float]
 WorkerGauges = Mapping[str, int]
-FieldValue = str | int | float | bool | None
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 5.0)
@@ -220,8 +214,8 @@ class Telemetry:
 
 _WORKER_GAUGES = {
     "leases": "Requests of this gateway on the worker.",
-    "running_requests": "Requests that the worker is computing.",
-    "waiting_requests": "Requests in the worker's queue.",
+    "running_sequences": "Requests that the worker is computing.",
+    "waiting_sequences": "Requests in the worker's queue.",
     "uncomputed_tokens": "Prompt tokens that the worker has still to compute.",
     "total_pages": "Pages of the worker's pool.",
     "used_pages": "Pages that a request refers to.",
@@ -258,70 +252,3 @@ class _WorkerCollector(Collector):
             for worker, gauges in samples:
                 counter.add_metric([worker], gauges[f"{name}_total"])
             yield counter
-
-
-class EventLog:
-    """Writes one event per line; `bind` fixes fields once for all later lines."""
-
-    def __init__(self, logger: logging.Logger, fields: dict[str, FieldValue] | None = None):
-        self._logger = logger
-        self._fields = fields or {}
-
-    def bind(self, **fields: FieldValue) -> EventLog:
-        """A log whose every line carries the fields."""
-        return EventLog(self._logger, {**self._fields, **fields})
-
-    def debug(self, event: str, **fields: FieldValue) -> None:
-        """Of use while developing."""
-        self._write(logging.DEBUG, event, fields)
-
-    def info(self, event: str, **fields: FieldValue) -> None:
-        """The normal course."""
-        self._write(logging.INFO, event, fields)
-
-    def warning(self, event: str, **fields: FieldValue) -> None:
-        """Somebody may have to look."""
-        self._write(logging.WARNING, event, fields)
-
-    def exception(self, event: str, **fields: FieldValue) -> None:
-        """Our own fault; the traceback follows the line."""
-        self._write(logging.ERROR, event, fields, with_traceback=True)
-
-    def _write(
-        self, level: int, event: str, fields: dict[str, FieldValue], with_traceback: bool = False
-    ) -> None:
-        if self._logger.isEnabledFor(level):
-            told = (item for item in (self._fields | fields).items() if item[1] is not None)
-            line = " ".join([event, *(f"{key}={_field(value)}" for key, value in told)])
-            self._logger.log(level, "%s", line, exc_info=with_traceback)
-
-
-def set_up_logging(level: str) -> EventLog:
-    """Lines go to standard error, ours and the libraries' in one form."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(_LineFormatter())
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    logger = logging.getLogger("gateway")
-    logger.setLevel(level.upper())
-    return EventLog(logger)
-
-
-class _LineFormatter(logging.Formatter):
-    """`time level event fields`; another library's message is the field of its logger's event."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        head = f"{seconds}.{int(record.msecs):03d}Z {record.levelname.lower()}"
-        message = record.getMessage()
-        if record.name != "gateway":
-            message = f"library_message logger={record.name} message={_field(message)}"
-        if record.exc_info:
-            message += "\n" + self.formatException(record.exc_info)
-        return f"{head} {message}"
-
-
-def _field(value: FieldValue) -> str:
-    """A value without spaces as it is, any other as a JSON string: one event stays one line."""
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    plain = text.isprintable() and text.isascii() and not {" ", '"'} & set(text)
-    return text if plain and text else json.dumps(text)

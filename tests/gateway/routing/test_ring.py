@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.ring import Choice, LoadBound, Ring, choose
+from gateway.routing.ring import Choice, LoadBound, Ring, choose
 
 KEYS = [number.to_bytes(4, "little") for number in range(4000)]
 NAMES = [f"worker-{number}" for number in range(8)]

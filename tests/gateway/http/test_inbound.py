@@ -8,7 +8,7 @@ import pytest
 from starlette.types import Message, Receive, Scope
 
 from gateway.errors import BodyTimeout, BodyTooLarge, ClientGone
-from gateway.inbound import read_body, sane_request_id, unless_gone
+from gateway.http.inbound import read_body, sane_request_id, unless_gone
 
 
 def receiving(*messages: Message) -> Receive:

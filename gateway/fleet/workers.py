@@ -30,7 +30,7 @@ class WorkerInfo:
     prefix_cache: str = "off"
     page_size: int = 0
     cache_tokens: int = 0
-    max_running_requests: int = 0
+    max_running_sequences: int = 0
     version: str = ""
     vocab_size: int = 0
 
@@ -39,8 +39,8 @@ class WorkerInfo:
 class WorkerLoad:
     """A worker's own account, all gateways' requests included; *_total since its start."""
 
-    running_requests: int = 0
-    waiting_requests: int = 0
+    running_sequences: int = 0
+    waiting_sequences: int = 0
     uncomputed_tokens: int = 0
     total_pages: int = 0
     used_pages: int = 0

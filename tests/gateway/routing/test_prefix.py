@@ -8,7 +8,8 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.prefix import (
+from gateway.request import Boundary
+from gateway.routing.prefix import (
     Overrides,
     Scope,
     StaticPrefix,
@@ -16,7 +17,6 @@ from gateway.prefix import (
     text_prefix,
     token_prefix,
 )
-from gateway.request import Boundary
 
 ACME = Scope("m", b"acme")
 NONE = Overrides()

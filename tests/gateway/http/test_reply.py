@@ -7,7 +7,7 @@ import json
 from starlette.types import Message
 
 from gateway.errors import InternalError, NoWorker
-from gateway.reply import Reply
+from gateway.http.reply import Reply
 
 
 class Sent:

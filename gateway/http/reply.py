@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 from starlette.types import Send
 
-from gateway.answer import error_event
 from gateway.errors import GatewayError, face_of, public_body
+from gateway.http.answer import error_event
 
 _JSON = b"application/json"
 _EVENTS = b"text/event-stream; charset=utf-8"

@@ -9,11 +9,12 @@ import pytest
 
 from gateway.config import LimitConfig
 from gateway.errors import InvalidRequest
-from gateway.intake import Caller, Job, chat_job, completion_job
-from gateway.openai import read_chat, read_completion
-from gateway.prefix import Overrides
+from gateway.http.intake import Caller, chat_job, completion_job
+from gateway.http.openai import read_chat, read_completion
+from gateway.job import Job
 from gateway.request import ChatPrompt, Sampling, Stopping, TextPrompt, TokenPrompt
-from gateway.tenants import Tenant
+from gateway.routing.prefix import Overrides
+from gateway.tenancy.tenants import Tenant
 
 CALLER = Caller("req-1", Tenant("acme", b"space"), Overrides())
 

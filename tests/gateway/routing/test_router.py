@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from gateway.errors import NoWorker
-from gateway.fleet import Fleet, WorkerInfo, WorkerLoad
-from gateway.prefix import PrefixKey
-from gateway.ring import LoadBound
-from gateway.router import Router, RouteReason
+from gateway.fleet.workers import Fleet, WorkerInfo, WorkerLoad
+from gateway.routing.prefix import PrefixKey
+from gateway.routing.ring import LoadBound
+from gateway.routing.router import Router, RouteReason
 from tests.gateway.conftest import NoDoor
 
 KEY = PrefixKey(b"key")

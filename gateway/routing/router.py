@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from xxhash import xxh3_64_intdigest
 
 from gateway.errors import NoWorker
-from gateway.fleet import Fleet, Worker
-from gateway.prefix import PrefixKey
-from gateway.ring import LoadBound, Ring, choose
+from gateway.fleet.workers import Fleet, Worker
+from gateway.routing.prefix import PrefixKey
+from gateway.routing.ring import LoadBound, Ring, choose
 
 
 class RouteReason(enum.Enum):

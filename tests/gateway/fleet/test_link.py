@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from gateway.config import LinkConfig, WorkerConfig
 from gateway.errors import GatewayError, WorkerLost
-from gateway.fleet import Fleet, Worker
-from gateway.link import LinkContext, WorkerLink
+from gateway.fleet.link import LinkContext, WorkerLink
+from gateway.fleet.workers import Fleet, Worker
 from gateway.request import (
     Ask,
     Decoding,
@@ -27,7 +27,8 @@ from gateway.request import (
     TextPrompt,
     TokenPrompt,
 )
-from gateway.telemetry import EventLog, Telemetry
+from gateway.telemetry.log import EventLog
+from gateway.telemetry.metrics import Telemetry
 from proto import worker_pb2 as pb
 from tests.gateway.conftest import FAST_LINK, StartWorker
 from tests.gateway.fake_worker import FakeWorker, Line, silence, words
@@ -304,11 +305,11 @@ async def test_load_and_cache_events_are_taken_over(
 ) -> None:
     stored = pb.CacheEvent(kind=pb.CacheEvent.STORED, digest=b"d", num_tokens=16)
     worker = await start_worker(
-        load=pb.Load(running_requests=3, cached_pages=9, draining=True), cache_events=[stored] * 2
+        load=pb.Load(running_sequences=3, cached_pages=9, draining=True), cache_events=[stored] * 2
     )
     links.add(worker)
     live = await links.linked()
-    await links.until(lambda: live.load.running_requests == 3)
+    await links.until(lambda: live.load.running_sequences == 3)
     assert live.load.cached_pages == 9
     assert links.fleet.serving("tiny") == {}
     assert links.telemetry.cache_events.labels("w0", "stored")._value.get() == 2

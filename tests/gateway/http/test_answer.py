@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gateway.answer import ChatAnswer, CompletionAnswer, Heading
+from gateway.http.answer import ChatAnswer, CompletionAnswer, Heading
 from gateway.request import FinishReason, Output, Usage
 from tests.gateway.conftest import events_of
 

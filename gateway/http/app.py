@@ -23,7 +23,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from gateway.answer import KEEP_ALIVE, Answer, ChatAnswer, CompletionAnswer, Heading
 from gateway.config import GatewayConfig
 from gateway.errors import (
     ClientGone,
@@ -37,16 +36,19 @@ from gateway.errors import (
     face_of,
     public_body,
 )
-from gateway.fleet import Fleet
-from gateway.inbound import header, label_header, read_body, sane_request_id, unless_gone
-from gateway.intake import Caller, Job, chat_job, completion_job
-from gateway.openai import SharedFields, read_chat, read_completion
+from gateway.fleet.workers import Fleet
+from gateway.http.answer import KEEP_ALIVE, Answer, ChatAnswer, CompletionAnswer, Heading
+from gateway.http.inbound import header, label_header, read_body, sane_request_id, unless_gone
+from gateway.http.intake import Caller, chat_job, completion_job
+from gateway.http.openai import SharedFields, read_chat, read_completion
+from gateway.http.reply import Reply
+from gateway.job import Job
 from gateway.pipeline import Patience, Pipeline, Run
-from gateway.prefix import Overrides
-from gateway.reply import Reply
 from gateway.request import Output
-from gateway.telemetry import EventLog, Subject, Telemetry
-from gateway.tenants import Tenant, Tenants
+from gateway.routing.prefix import Overrides
+from gateway.telemetry.log import EventLog
+from gateway.telemetry.metrics import Subject, Telemetry
+from gateway.tenancy.tenants import Tenant, Tenants
 
 # How long a client may take to accept the word that its request failed.
 _FAREWELL_S = 5.0

@@ -8,8 +8,9 @@ from dataclasses import asdict
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway.fleet import WorkerLoad
-from gateway.telemetry import EventLog, Subject, Telemetry
+from gateway.fleet.workers import WorkerLoad
+from gateway.telemetry.log import EventLog
+from gateway.telemetry.metrics import Subject, Telemetry
 
 SUBJECT = Subject("acme", "tiny", "completions")
 

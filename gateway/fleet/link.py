@@ -12,35 +12,27 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import operator
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import grpc
 import grpc.aio
-from msgspec import structs
 
-from gateway import errors
 from gateway.config import LinkConfig, WorkerConfig
 from gateway.errors import GatewayError, InternalError, WorkerLost
-from gateway.fleet import Fleet, NameTaken, WorkerInfo, WorkerLoad
+from gateway.fleet import wire
+from gateway.fleet.workers import Fleet, NameTaken, WorkerInfo
 from gateway.request import (
     Ask,
-    ChatPrompt,
     Deliver,
     Done,
     Event,
     Failed,
-    FinishReason,
-    Logprob,
-    Output,
-    TextPrompt,
-    TokenLogprobs,
-    Usage,
 )
-from gateway.telemetry import EventLog, Telemetry
+from gateway.telemetry.log import EventLog
+from gateway.telemetry.metrics import Telemetry
 from proto import worker_pb2 as pb
 from proto import worker_pb2_grpc
 
@@ -52,9 +44,6 @@ _CHANNEL_OPTIONS = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
 ]
-# Both sides name these fields alike; the worker's name stands under `worker` in the hello.
-_INFO_FIELDS = operator.attrgetter(*(field.name for field in fields(WorkerInfo)[1:]))
-_LOAD_FIELDS = operator.attrgetter(*(field.name for field in fields(WorkerLoad)))
 Call = grpc.aio.StreamStreamCall[pb.ToWorker, pb.ToGateway]
 
 
@@ -98,7 +87,7 @@ class Session:
         if self._closed:
             raise WorkerLost(f"the link to {self._worker} is down")
         request_id = next(self._ids)
-        message = pb.ToWorker(submit=_submit(request_id, ask))
+        message = pb.ToWorker(submit=wire.submit(request_id, ask))
         self._calls[request_id] = deliver
         self._outbox.put_nowait(message)
         try:
@@ -153,13 +142,13 @@ class Session:
         self._sequence = step.sequence
         for output in step.outputs:
             if output.request_id in self._calls:
-                self._hand(output.request_id, _output(output))
+                self._hand(output.request_id, wire.output_of(output))
         for done in step.done:
-            self._end(done.request_id, Done(_usage(done.usage)))
+            self._end(done.request_id, Done(wire.usage_of(done.usage)))
         for failed in step.failed:
-            self._end(failed.request_id, Failed(_error(failed)))
+            self._end(failed.request_id, Failed(wire.error_of(failed)))
         if step.HasField("load"):
-            self._context.fleet.report(self._worker, _load(step.load))
+            self._context.fleet.report(self._worker, wire.load_of(step.load))
         for event in step.cache_events:
             kind = pb.CacheEvent.Kind.Name(event.kind).lower()
             self._context.telemetry.cache_events.labels(self._worker, kind).inc()
@@ -243,7 +232,7 @@ class WorkerLink:
             raise LinkBroken("no_hello") from error
         if message.WhichOneof("kind") != "hello" or message.hello.protocol != PROTOCOL:
             raise LinkBroken("protocol", f"want a hello of protocol {PROTOCOL}")
-        info = _info(message.hello)
+        info = wire.info_of(message.hello)
         if not info.name or self._target.name not in (None, info.name):
             raise LinkBroken("name", f"it calls itself {info.name!r}")
         return info
@@ -302,78 +291,3 @@ def _breaking(reason: str) -> Iterator[None]:
         if task is not None and task.cancelling():
             raise
         raise LinkBroken(reason, "the worker cancelled the stream") from None
-
-
-def _submit(request_id: int, ask: Ask) -> pb.Submit:
-    decoding = ask.decoding
-    message = pb.Submit(
-        request_id=request_id,
-        trace_id=ask.trace_id,
-        tenant=ask.tenant,
-        namespace=ask.namespace,
-        sampling=pb.Sampling(**structs.asdict(decoding.sampling)),
-        stopping=pb.Stopping(**structs.asdict(decoding.stopping)),
-        n=decoding.n,
-        top_logprobs=decoding.top_logprobs,
-        boundaries=[
-            pb.Boundary(digest=boundary.digest, num_messages=boundary.num_messages)
-            for boundary in ask.boundaries
-        ],
-    )
-    prompt = ask.prompt
-    if isinstance(prompt, ChatPrompt):
-        message.chat.messages = prompt.messages
-        message.chat.tools = prompt.tools
-        message.chat.template_kwargs = prompt.template_kwargs
-    elif isinstance(prompt, TextPrompt):
-        message.text = prompt.text
-    else:
-        message.token_ids = prompt.token_ids
-    return message
-
-
-def _info(hello: pb.WorkerHello) -> WorkerInfo:
-    return WorkerInfo(hello.worker, *_INFO_FIELDS(hello))
-
-
-def _load(load: pb.Load) -> WorkerLoad:
-    return WorkerLoad(*_LOAD_FIELDS(load))
-
-
-_FINISH = {pb.STOP: FinishReason.STOP, pb.LENGTH: FinishReason.LENGTH}
-
-
-def _output(output: pb.Output) -> Output:
-    return Output(
-        output.choice,
-        output.text,
-        output.token_ids,
-        tuple(_token_logprobs(entry) for entry in output.logprobs) if output.logprobs else (),
-        _FINISH.get(output.finish_reason),
-    )
-
-
-def _token_logprobs(entry: pb.TokenLogprobs) -> TokenLogprobs:
-    return TokenLogprobs(_logprob(entry.sampled), tuple(_logprob(top) for top in entry.top))
-
-
-def _logprob(entry: pb.Logprob) -> Logprob:
-    return Logprob(entry.token_id, entry.logprob, entry.token)
-
-
-def _usage(usage: pb.Usage) -> Usage:
-    return Usage(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
-
-
-_ERRORS: dict[int, type[GatewayError]] = {
-    pb.INVALID_REQUEST: errors.InvalidRequest,
-    pb.CONTEXT_LENGTH_EXCEEDED: errors.ContextLengthExceeded,
-    pb.OVERLOADED: errors.Overloaded,
-    pb.DRAINING: errors.Draining,
-}
-
-
-def _error(failed: pb.Failed) -> GatewayError:
-    """Anything unforeseen, a cancel that nobody asked for included, is the worker's own fault."""
-    kind = _ERRORS.get(failed.code, InternalError)
-    return kind(failed.message, param=failed.param or None)

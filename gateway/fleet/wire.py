@@ -1,0 +1,107 @@
+"""Protobuf to our values and back: nothing but translation."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import fields
+
+from msgspec import structs
+
+from gateway import errors
+from gateway.errors import GatewayError, InternalError
+from gateway.fleet.workers import WorkerInfo, WorkerLoad
+from gateway.request import (
+    Ask,
+    ChatPrompt,
+    FinishReason,
+    Logprob,
+    Output,
+    TextPrompt,
+    TokenLogprobs,
+    Usage,
+)
+from proto import worker_pb2 as pb
+
+# Both sides name these fields alike; the worker's name stands under `worker` in the hello.
+_INFO_FIELDS = operator.attrgetter(*(field.name for field in fields(WorkerInfo)[1:]))
+_LOAD_FIELDS = operator.attrgetter(*(field.name for field in fields(WorkerLoad)))
+
+
+def submit(request_id: int, ask: Ask) -> pb.Submit:
+    """An ask as the message that a worker takes."""
+    decoding = ask.decoding
+    message = pb.Submit(
+        request_id=request_id,
+        trace_id=ask.trace_id,
+        tenant=ask.tenant,
+        namespace=ask.namespace,
+        sampling=pb.Sampling(**structs.asdict(decoding.sampling)),
+        stopping=pb.Stopping(**structs.asdict(decoding.stopping)),
+        n=decoding.n,
+        top_logprobs=decoding.top_logprobs,
+        boundaries=[
+            pb.Boundary(digest=boundary.digest, num_messages=boundary.num_messages)
+            for boundary in ask.boundaries
+        ],
+    )
+    prompt = ask.prompt
+    if isinstance(prompt, ChatPrompt):
+        message.chat.messages = prompt.messages
+        message.chat.tools = prompt.tools
+        message.chat.template_kwargs = prompt.template_kwargs
+    elif isinstance(prompt, TextPrompt):
+        message.text = prompt.text
+    else:
+        message.token_ids = prompt.token_ids
+    return message
+
+
+def info_of(hello: pb.WorkerHello) -> WorkerInfo:
+    """What a hello says of its worker."""
+    return WorkerInfo(hello.worker, *_INFO_FIELDS(hello))
+
+
+def load_of(load: pb.Load) -> WorkerLoad:
+    """A worker's own account."""
+    return WorkerLoad(*_LOAD_FIELDS(load))
+
+
+_FINISH = {pb.STOP: FinishReason.STOP, pb.LENGTH: FinishReason.LENGTH}
+
+
+def output_of(output: pb.Output) -> Output:
+    """New tokens of a choice."""
+    return Output(
+        output.choice,
+        output.text,
+        output.token_ids,
+        tuple(_token_logprobs(entry) for entry in output.logprobs) if output.logprobs else (),
+        _FINISH.get(output.finish_reason),
+    )
+
+
+def _token_logprobs(entry: pb.TokenLogprobs) -> TokenLogprobs:
+    return TokenLogprobs(_logprob(entry.sampled), tuple(_logprob(top) for top in entry.top))
+
+
+def _logprob(entry: pb.Logprob) -> Logprob:
+    return Logprob(entry.token_id, entry.logprob, entry.token)
+
+
+def usage_of(usage: pb.Usage) -> Usage:
+    """The tokens of a finished request."""
+    return Usage(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
+
+
+_ERRORS: dict[int, type[GatewayError]] = {
+    pb.INVALID_REQUEST: errors.InvalidRequest,
+    pb.CONTEXT_LENGTH_EXCEEDED: errors.ContextLengthExceeded,
+    pb.OVERLOADED: errors.Overloaded,
+    pb.DRAINING: errors.Draining,
+}
+
+
+def error_of(failed: pb.Failed) -> GatewayError:
+    """Anything unforeseen, a cancel that nobody asked for included, is the worker's own fault."""
+    kind = _ERRORS.get(failed.code, InternalError)
+    return kind(failed.message, param=failed.param or None)
