@@ -10,11 +10,13 @@ name starts at zero.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
+from gateway.fleet.view import View
 from gateway.request import Ask, Deliver
 
 
@@ -33,11 +35,15 @@ class WorkerInfo:
     max_running_sequences: int = 0
     version: str = ""
     vocab_size: int = 0
+    max_waiting_sequences: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerLoad:
-    """A worker's own account, all gateways' requests included; *_total since its start."""
+    """A worker's own account, all gateways' requests included; *_total since its start.
+
+    assigned_tokens: what all gateways expected of the requests that have had no output yet.
+    """
 
     running_sequences: int = 0
     waiting_sequences: int = 0
@@ -51,6 +57,16 @@ class WorkerLoad:
     evicted_pages_total: int = 0
     preemptions_total: int = 0
     draining: bool = False
+    assigned_tokens: int = 0
+    steps_total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a request adds to its worker: choices, and prompt tokens that it will compute."""
+
+    num_sequences: int = 1
+    expected_tokens: int = 0
 
 
 class Door(Protocol):
@@ -66,21 +82,73 @@ class Door(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A live worker. Only the fleet writes it."""
+    """A live worker, for as long as one link to it lasts. Only the fleet and leases write it.
+
+    view: what its cache holds, by the gateway's digests. joined_at: seconds of the fleet's clock.
+    in_flight: this gateway's requests there; num_sequences: their choices. expected_tokens: what
+    of them has still to be computed, as expected when they were sent. assigned_total: all tokens
+    that this gateway ever expected it to compute; ties fall by it. others_tokens: what other
+    gateways expect of it.
+    """
 
     info: WorkerInfo
     door: Door
+    view: View = field(default_factory=View)
+    joined_at: float = 0.0
     load: WorkerLoad = field(default_factory=WorkerLoad)
     in_flight: int = 0
+    num_sequences: int = 0
+    expected_tokens: int = 0
+    assigned_total: int = 0
+    others_tokens: int = 0
 
     @property
     def name(self) -> str:
         """Its stable name."""
         return self.info.name
 
+    @property
+    def queued_tokens(self) -> int:
+        """Prompt tokens that it has still to compute, for this gateway and the others."""
+        return self.expected_tokens + self.others_tokens
+
     def gauges(self) -> dict[str, int]:
         """What the metrics show of it."""
-        return {"leases": self.in_flight, **asdict(self.load)}
+        mine = {"leases": self.in_flight, "queued_tokens": self.queued_tokens}
+        return {**mine, "view_boundaries": len(self.view), **asdict(self.load)}
+
+
+class Lease:
+    """One request's claim on a worker. Counts until it is left."""
+
+    def __init__(self, fleet: Fleet, worker: Worker, claim: Claim):
+        self._fleet = fleet
+        self.worker = worker
+        self._claim = claim
+        self._uncomputed = 0
+
+    def __enter__(self) -> Lease:
+        """The worker is counted as having the request."""
+        worker, claim = self.worker, self._claim
+        worker.in_flight += 1
+        worker.num_sequences += claim.num_sequences
+        worker.expected_tokens += claim.expected_tokens
+        worker.assigned_total += claim.expected_tokens
+        self._uncomputed = claim.expected_tokens
+        self._fleet.count(1)
+        return self
+
+    def computed(self) -> None:
+        """The first output came: nothing of the prompt is left to compute."""
+        self.worker.expected_tokens -= self._uncomputed
+        self._uncomputed = 0
+
+    def __exit__(self, *_: object) -> None:
+        """The worker is free of it."""
+        self.computed()
+        self.worker.in_flight -= 1
+        self.worker.num_sequences -= self._claim.num_sequences
+        self._fleet.count(-1)
 
 
 class NameTaken(Exception):
@@ -90,7 +158,8 @@ class NameTaken(Exception):
 class Fleet:
     """Who is live. `changed` is set whenever a worker comes or goes; its reader clears it."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.changed = asyncio.Event()
         self._workers: dict[str, Worker] = {}
         self._known_models: set[str] = set()
@@ -105,22 +174,26 @@ class Fleet:
         """What is at the address is known now: a worker that joined, or nobody."""
         self._expected.discard(address)
 
-    def join(self, info: WorkerInfo, door: Door) -> None:
-        """The worker may be routed to. Raises NameTaken."""
+    def join(self, info: WorkerInfo, door: Door) -> Worker:
+        """The worker may be routed to from now on. Raises NameTaken."""
         if info.name in self._workers:
             raise NameTaken(info.name)
-        self._workers[info.name] = Worker(info, door)
+        worker = Worker(info, door, joined_at=self._clock())
+        self._workers[info.name] = worker
         self._known_models.add(info.model)
         self.changed.set()
+        return worker
 
     def leave(self, name: str) -> None:
         """The worker is routed to no more; its leases end with their requests."""
         del self._workers[name]
         self.changed.set()
 
-    def report(self, name: str, load: WorkerLoad) -> None:
-        """Take over a worker's own account."""
-        self._workers[name].load = load
+    def report(self, name: str, load: WorkerLoad, own_tokens: int = 0) -> None:
+        """Take over a worker's own account. own_tokens: of its assigned tokens, ours."""
+        worker = self._workers[name]
+        worker.load = load
+        worker.others_tokens = max(0, load.assigned_tokens - own_tokens)
 
     def workers(self) -> tuple[Worker, ...]:
         """All live workers, in the order of their names."""
@@ -159,13 +232,10 @@ class Fleet:
         """Leases held, on workers that have left as well."""
         return self._in_flight
 
-    @contextmanager
-    def lease(self, worker: Worker) -> Iterator[None]:
-        """Count one request on the worker for as long as the context lasts."""
-        worker.in_flight += 1
-        self._in_flight += 1
-        try:
-            yield
-        finally:
-            worker.in_flight -= 1
-            self._in_flight -= 1
+    def lease(self, worker: Worker, claim: Claim = Claim()) -> Lease:
+        """A claim on the worker, counted for as long as its context lasts."""
+        return Lease(self, worker, claim)
+
+    def count(self, leases: int) -> None:
+        """Leases come and go; only they call this."""
+        self._in_flight += leases
