@@ -36,11 +36,11 @@ check: $(STAMP)  ## Lint, types, import floors
 	$(BIN)/lint-imports
 
 test: $(STAMP)  ## All tests but the slow ones
-	@.ci/system-packages gcc
+	@.ci/system-packages gcc redis-server
 	$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
 
 test-slow: $(STAMP)  ## The slow tests (minutes)
-	@.ci/system-packages gcc
+	@.ci/system-packages gcc redis-server
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
 
 serve: $(STAMP)  ## A gateway and two workers on this machine; ARGS="--workers 1 ..." goes to `pando up`

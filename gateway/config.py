@@ -7,8 +7,11 @@ Keys are never in it in the clear: `keys` lists sha256 digests.
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -18,10 +21,17 @@ Seconds = Annotated[float, Meta(gt=0)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 Address = Annotated[str, Meta(pattern=r"^(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")]
 KeyDigest = Annotated[str, Meta(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
+Instant = Annotated[datetime, Meta(tz=True)]
 
 
 class ConfigError(ValueError):
     """A setting is wrong; the text says which, what it was and what it may be."""
+
+
+def _refuse_repeats(field: str, values: Sequence[str]) -> None:
+    for value, count in Counter(values).items():
+        if count > 1:
+            raise ValueError(f"{field} is {value!r} more than once: each must be unique")
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,28 +41,117 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Name | None = None
 
 
-class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PolicyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """By which rule requests choose a worker; the fleet's default, or a tenant's own.
+
+    cost           least of tokens queued and tokens to compute, by what every cache holds
+    consistent     the static prefix's own worker on the ring, the next one where it is overloaded
+    session        the session's own worker on the ring for as long as it lives
+    least_loaded   the fewest tokens queued
+    round_robin    one after the other
+    dedicated      `workers` alone, within them by cost
+    shuffle_shard  the same `shard_size` workers for all that a tenant asks, within them by cost
+
+    workers: stable names; for dedicated, and for nothing else.
+    """
+
+    name: Literal[
+        "cost",
+        "consistent",
+        "session",
+        "least_loaded",
+        "round_robin",
+        "dedicated",
+        "shuffle_shard",
+    ] = "cost"
+    workers: tuple[Name, ...] = ()
+    shard_size: PositiveInt = 2
+
+    def __post_init__(self) -> None:
+        """Refuse names that would not be used, and a dedicated policy without any."""
+        if (self.name == "dedicated") != bool(self.workers):
+            raise ValueError(
+                f"workers is {list(self.workers)} for policy {self.name!r}: "
+                "at least one name for 'dedicated', none for the others"
+            )
+        _refuse_repeats("workers", list(self.workers))
+
+
+class KeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An API key. sha256: of its text. id: its name; None: the digest's first twelve digits.
+
+    expires_at: from then on it is refused; None: never.
+    """
+
+    sha256: KeyDigest
+    id: Name | None = None
+    created_at: Instant | None = None
+    expires_at: Instant | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called where it is listed."""
+        return self.id or self.digest[:12]
+
+    @property
+    def digest(self) -> str:
+        """64 hexadecimal digits."""
+        return self.sha256.removeprefix("sha256:")
+
+
+class TenantQuota(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a tenant may have, over all gateways; None: as much as it likes.
+
+    concurrency: requests that wait or run. max_queued: of them, waiting at one gateway.
+    """
+
+    requests_per_minute: Annotated[int, Meta(ge=1, le=10**9)] | None = None
+    tokens_per_minute: Annotated[int, Meta(ge=1, le=10**12)] | None = None
+    concurrency: Annotated[int, Meta(ge=1, le=10**6)] | None = None
+    max_queued: Annotated[int, Meta(ge=0, le=10**6)] | None = None
+
+
+class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Who may ask. namespace: whose cached pages it shares; None: its own id.
 
-    models: what it may use; None: all. keys: sha256 of each key, in hex.
+    models: what it may use; None: all. keys: sha256 of each key, in hex, or more of it. policy: how
+    its requests choose a worker; None: the fleet's. weight: its share where requests wait, relative
+    to others of its priority. debug: whether it may see why a request went where it went.
     """
 
     id: Name
-    keys: Annotated[tuple[KeyDigest, ...], Meta(min_length=1)]
+    keys: Annotated[tuple[KeyDigest | KeyConfig, ...], Meta(max_length=100)] = ()
     namespace: Name | None = None
-    models: tuple[str, ...] | None = None
+    models: Annotated[tuple[str, ...], Meta(max_length=1000)] | None = None
+    policy: PolicyConfig | None = None
+    weight: Annotated[float, Meta(ge=0.001, le=1000)] = 1.0
+    priority: Annotated[str, Meta(pattern="^(high|normal|low)$")] = "normal"
+    quota: TenantQuota = TenantQuota()
+    debug: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse two keys of one name, or one key under two names."""
+        _refuse_repeats("keys.id", [key.name for key in self.all_keys])
+        _refuse_repeats("keys.sha256", [key.digest for key in self.all_keys])
+
+    @property
+    def all_keys(self) -> tuple[KeyConfig, ...]:
+        """Every key in its long form."""
+        return tuple(KeyConfig(key) if isinstance(key, str) else key for key in self.keys)
 
 
 class LimitConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much one request may bring, and how long it may take to.
 
-    head_bytes: the request line and headers together.
+    head_bytes: the request line and headers together. stall_s: how long a client may take nothing
+    of what lies ready for it.
     """
 
     head_bytes: PositiveInt = 64 * 1024
     head_timeout_s: Seconds = 30.0
     body_bytes: PositiveInt = 8 * 1024 * 1024
     body_timeout_s: Seconds = 60.0
+    stall_s: Seconds = 30.0
     json_depth: PositiveInt = 32
     messages: PositiveInt = 2048
     choices: PositiveInt = 16
@@ -63,27 +162,184 @@ class LimitConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     logit_bias: PositiveInt = 1024
 
 
+class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Files that encrypt the links. ca: who signs workers' certificates. cert, key: our own, where
+    workers ask for one. server_name: what their certificates say, if not the address.
+    """
+
+    ca: str
+    cert: str | None = None
+    key: str | None = None
+    server_name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse half a pair."""
+        if (self.cert is None) != (self.key is None):
+            raise ValueError("cert and key go together: set both or neither")
+
+
+class BreakerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When a failing worker is left alone: after `failures` in a row, for open_s, then longer."""
+
+    failures: Annotated[int, Meta(ge=2)] = 5
+    successes: PositiveInt = 2
+    open_s: Seconds = 5.0
+    max_open_s: Seconds = 60.0
+
+
 class LinkConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a link judges its worker. silence_s: no message for so long means that it is broken."""
+    """How a link judges its worker.
+
+    silence_s: no message for so long means that it is broken. wedge_s: no step computed for so long
+    while there is work means that its engine hangs; its requests go on elsewhere.
+    """
 
     hello_timeout_s: Seconds = 10.0
     silence_s: Seconds = 5.0
+    wedge_s: Seconds = 60.0
     backoff_min_s: Seconds = 0.1
     backoff_max_s: Seconds = 3.0
+    tls: TlsConfig | None = None
 
 
 class RoutingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How requests are spread. A worker is passed over above max(load_floor, load_factor x mean).
+    """How requests are spread (docs/routing.md).
 
-    completion_key_chars: the leading part of a plain prompt that names its prefix.
-    attempts: workers tried before the first output.
+    policy: of tenants without one of their own. reuse_weight: queued tokens that a worker may be
+    behind another one for each prompt token that it saves. crowd_tokens: rather computed again
+    elsewhere than one more sequence beyond max(load_floor, load_factor x mean). work_weight: what
+    a token counts, in queued ones, that a worker was assigned beyond the mean; half of that is
+    forgotten in work_half_life_s.
+    miss_share: of a prompt; who holds so much more than the others, and not more, has no advantage.
+    max_replicas: workers that one static prefix may live on; 0: as many as pay. A worker younger
+    than warm_up_s gets at most warm_up_share of what no cache decides. max_boundaries: that a
+    worker is asked to name per prompt. view_boundaries: remembered of each worker; should exceed
+    what its cache holds. guess_s: how long a worker may take to tell of what was sent.
+    completion_key_chars: characters, or ids, between two boundaries of a plain prompt.
+    vnodes: points of a worker on the ring; for hundreds of workers, fewer do.
+    tokens_per_byte: believed before a model's first request ended. attempts: workers that one
+    request is given to.
     """
 
-    vnodes: PositiveInt = 160
+    policy: PolicyConfig = PolicyConfig()
+    reuse_weight: Annotated[float, Meta(ge=0.1, le=1000)] = 16.0
+    crowd_tokens: Annotated[float, Meta(ge=0)] = 2048.0
+    work_weight: Annotated[float, Meta(ge=0)] = 0.5
+    work_half_life_s: Seconds = 3600.0
+    miss_share: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    vnodes: PositiveInt = 2048
     load_floor: PositiveInt = 16
     load_factor: Annotated[float, Meta(ge=1)] = 1.25
+    max_replicas: Annotated[int, Meta(ge=0)] = 0
+    warm_up_s: Annotated[float, Meta(ge=0)] = 60.0
+    warm_up_share: Annotated[float, Meta(gt=0, le=1)] = 0.25
+    max_boundaries: Annotated[int, Meta(ge=1, le=1024)] = 24
+    view_boundaries: PositiveInt = 200_000
+    guess_s: Seconds = 60.0
     completion_key_chars: PositiveInt = 1024
+    tokens_per_byte: Annotated[float, Meta(gt=0, le=1000)] = 0.25
     attempts: PositiveInt = 3
+
+
+class DnsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A name whose every address is a worker: a headless service. refresh_s: between questions."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,252})$")]
+    port: Annotated[int, Meta(ge=1, le=65535)]
+    refresh_s: Seconds = 2.0
+    timeout_s: Seconds = 5.0
+
+
+ForeignKind = Literal["vllm", "sglang", "openai"]
+
+
+class ForeignConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A server with OpenAI's API as a member of the fleet.
+
+    model: what it calls the model; None: the first that it lists. served_model_name: what clients
+    call it; None: the same. key_variable: the environment variable with the key it wants.
+    max_running_sequences: how many it is sent at once, and a few ahead. failures: looks in a row
+    that fail before it is left. silence_s: the longest pause in an answer.
+    """
+
+    url: Annotated[str, Meta(pattern=r"^https?://[^\s/]+(/[^\s]*)?$")]
+    name: Name
+    kind: ForeignKind = "openai"
+    model: str | None = None
+    served_model_name: str | None = None
+    key_variable: str | None = None
+    max_running_sequences: PositiveInt = 256
+    poll_s: Seconds = 1.0
+    timeout_s: Seconds = 5.0
+    silence_s: Seconds = 120.0
+    failures: Annotated[int, Meta(ge=2)] = 3
+
+
+class RetryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many retries the gateway allows itself: `burst` at once; requests and time refill it."""
+
+    burst: PositiveInt = 512
+    per_request: Annotated[float, Meta(ge=0)] = 0.5
+    per_s: Annotated[float, Meta(ge=0)] = 8.0
+
+
+class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What waits at the gateway while no worker has credit.
+
+    credit_ahead: of what a worker runs together, how much more it is sent. hold_s: how long a
+    request waits for others of its prefix before it is sent. max_wait_s: then 503. ageing_s: a
+    wait that lifts a tenant one priority class. bypass_s: how long one prefix may go first.
+    max_waiting: of all tenants; then 503.
+    """
+
+    credit_ahead: Annotated[float, Meta(ge=0)] = 0.25
+    hold_s: Annotated[float, Meta(ge=0, le=10)] = 0.0
+    max_wait_s: Seconds = 60.0
+    ageing_s: Seconds = 10.0
+    bypass_s: Seconds = 2.0
+    max_waiting: PositiveInt = 10_000
+
+
+class QuotaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How tenants' quotas are counted.
+
+    default_output_tokens: reserved for a choice that names no max_tokens. cached_token_share: of a
+    prompt token that came from the cache, what is charged. lease_s: how long the requests of a
+    gateway that died count as running.
+    """
+
+    default_output_tokens: PositiveInt = 512
+    cached_token_share: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    lease_s: Annotated[float, Meta(ge=1, le=3600)] = 15.0
+
+
+class RedisConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What gateways share, if anything. url: also from the environment, as PANDO_REDIS_URL.
+
+    prefix: what every key begins with. timeout_s: longest call; then Redis counts as away until a
+    probe, every probe_s, passes. tenants: whether tenants are kept there. usage_days: how long.
+    """
+
+    url: Annotated[str, Meta(pattern="^(redis|rediss|unix)://")] | None = None
+    prefix: Name = "pando"
+    timeout_s: Annotated[float, Meta(gt=0, le=10)] = 0.2
+    probe_s: Annotated[float, Meta(gt=0, le=60)] = 0.5
+    tenants: bool = True
+    usage_days: PositiveInt = 93
+
+
+class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The admin API. port None: there is none; 0: any free one. keys: sha256 of each."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] | None = None
+    keys: tuple[KeyDigest, ...] = ()
+    body_bytes: PositiveInt = 64 * 1024
+
+    def __post_init__(self) -> None:
+        """Refuse an open door."""
+        if self.port is not None and not self.keys:
+            raise ValueError("keys is []: with a port, at least one key's sha256")
 
 
 class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,11 +349,20 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
     name: Name = "gateway"
     workers: tuple[WorkerConfig, ...] = ()
+    dns: DnsConfig | None = None
+    foreign: tuple[ForeignConfig, ...] = ()
     aliases: dict[str, str] = {}
     tenants: tuple[TenantConfig, ...] = ()
+    tenants_file: str | None = None
+    quota: QuotaConfig = QuotaConfig()
+    redis: RedisConfig = RedisConfig()
+    admin: AdminConfig = AdminConfig()
     limits: LimitConfig = LimitConfig()
     link: LinkConfig = LinkConfig()
     routing: RoutingConfig = RoutingConfig()
+    queue: QueueConfig = QueueConfig()
+    retries: RetryConfig = RetryConfig()
+    breaker: BreakerConfig = BreakerConfig()
     keep_alive_s: Seconds = 15.0
     request_timeout_s: Seconds = 1800.0
     shutdown_s: Seconds = 30.0
@@ -107,11 +372,10 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Refuse what no single field shows."""
         _refuse_repeats("workers.address", [worker.address for worker in self.workers])
         _refuse_repeats("workers.name", [w.name for w in self.workers if w.name is not None])
-        _refuse_repeats("tenants.id", [tenant.id for tenant in self.tenants])
-        _refuse_repeats(
-            "tenants.keys",
-            [key.removeprefix("sha256:") for tenant in self.tenants for key in tenant.keys],
-        )
+        refuse_shared_keys(self.tenants)
+        for position, tenant in enumerate(self.tenants):
+            if not tenant.keys:
+                raise ValueError(f"tenants[{position}].keys is []: at least one")
         if self.link.backoff_min_s > self.link.backoff_max_s:
             raise ValueError(
                 f"link.backoff_min_s is {self.link.backoff_min_s}: "
@@ -119,8 +383,13 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
 
 
-def load(path: Path | None, flags: dict[str, object]) -> GatewayConfig:
-    """The file's settings with the flags put over them. Raises ConfigError."""
+def load(
+    path: Path | None, flags: dict[str, object], environment: Mapping[str, str] | None = None
+) -> GatewayConfig:
+    """The file's settings with the flags, and secrets of the environment, put over them.
+
+    Raises ConfigError.
+    """
     settings: dict[str, Any] = {}
     if path is not None:
         try:
@@ -131,10 +400,13 @@ def load(path: Path | None, flags: dict[str, object]) -> GatewayConfig:
             raise ConfigError(f"{path}: must be a mapping of settings")
         settings.update(read or {})
     settings.update(flags)
+    url = (environment or {}).get("PANDO_REDIS_URL")
+    if url and isinstance(settings.setdefault("redis", {}), dict):
+        settings["redis"] = {**settings["redis"], "url": url}
     try:
         return msgspec.convert(settings, GatewayConfig)
     except msgspec.ValidationError as error:
-        raise ConfigError(_explain(str(error), settings)) from error
+        raise ConfigError(explain(str(error), settings)) from error
 
 
 def worker_flag(text: str) -> dict[str, str]:
@@ -143,22 +415,25 @@ def worker_flag(text: str) -> dict[str, str]:
     return {"name": name, "address": address} if separator else {"address": address}
 
 
-def _refuse_repeats(field: str, values: list[str]) -> None:
-    for value in values:
-        if values.count(value) > 1:
-            raise ValueError(f"{field} is {value!r} more than once: each must be unique")
+def refuse_shared_keys(tenants: Sequence[TenantConfig]) -> None:
+    """Raises ValueError where two tenants hold one key, or one tenant stands there twice."""
+    _refuse_repeats("tenants.id", [tenant.id for tenant in tenants])
+    _refuse_repeats("tenants.keys", [key.digest for t in tenants for key in t.all_keys])
 
 
-def _explain(message: str, settings: dict[str, Any]) -> str:
+def explain(message: str, settings: object) -> str:
     """`Expected int <= 65535 - at $.port` with the field and its value in front."""
     rule, _, path = message.rpartition(" - at `$")
-    if not rule:
-        return message
-    value: Any = settings
     field = path.rstrip("`").lstrip(".")
+    if not rule or not field:
+        return rule or message
+    value = settings
     for step in re.findall(r"[^.\[\]]+", field):
         try:
-            value = value[int(step)] if isinstance(value, list | tuple) else value[step]
+            value = value[int(step)] if isinstance(value, list | tuple) else value[step]  # type: ignore[index]
         except (KeyError, IndexError, ValueError, TypeError):
             return f"{field}: {rule}"
-    return f"{field} is {value!r}: {rule[0].lower()}{rule[1:]}" if field else rule
+    if re.match(r"[a-z0-9_.]+ is ", rule):  # our own, of a field inside
+        return f"{field}.{rule}"
+    told = re.sub("//[^/@]*@", "//***@", f"{value!r:.200}")  # a password in a URL
+    return f"{field} is {told}: {rule[0].lower()}{rule[1:]}"

@@ -6,10 +6,15 @@
     ├── InvalidHTTP               400  what came is no HTTP request
     ├── Unauthenticated           401  no key, or one that nobody holds
     ├── NotFound                  404  no such route
-    │   └── ModelNotFound         404  no such model, or not for this tenant
+    │   ├── ModelNotFound         404  no such model, or not for this tenant
+    │   └── TenantNotFound        404  admin API: no such tenant, or no such key of it
     ├── MethodNotAllowed          405
     ├── BodyTimeout               408  the body stopped coming
+    ├── Conflict                  409  admin API: it cannot be changed so, or here
+    ├── PreconditionFailed        412  admin API: somebody else changed it
     ├── BodyTooLarge              413
+    ├── QueueFull                 429  too many of the tenant's requests wait; with Retry-After
+    ├── RateLimited               429  the tenant's quota is used up; when to come back is computed
     ├── HeadTooLarge              431  the request line and headers, or a header behind the body
     ├── ClientGone                499  nobody is left to be told
     ├── InternalError             500  our own fault, or a worker's
@@ -17,7 +22,9 @@
     ├── Unavailable               503  with Retry-After
     │   ├── NoWorker                   none is linked for the model
     │   ├── Overloaded                 the workers' queues are full
-    │   └── Draining                   the worker is leaving
+    │   ├── Draining                   the worker is leaving
+    │   ├── TenantsUnknown             where tenants are kept cannot be read, so whose key it is
+    │   └── StoreUnavailable           admin API: where it is kept cannot be reached
     └── RequestTimeout            504  the answer took longer than it may
 
 Only the 4xx carry their own text to the client. A 5xx says the sentence of the table; what
@@ -30,9 +37,17 @@ from dataclasses import dataclass
 
 import msgspec
 
+Headers = tuple[tuple[str, str], ...]
+
 
 class GatewayError(Exception):
-    """A request ends with this. `detail` is for the log, and for the client if below 500."""
+    """A request ends with this. `detail` is for the log, and for the client if below 500.
+
+    retry_after_s: in place of the table's; headers: further ones of the answer.
+    """
+
+    retry_after_s: float | None = None
+    headers: Headers = ()
 
     def __init__(self, detail: str = "", *, param: str | None = None, code: str | None = None):
         super().__init__(detail)
@@ -70,6 +85,10 @@ class ModelNotFound(NotFound):
         )
 
 
+class TenantNotFound(NotFound):
+    """The admin API knows no such tenant, or the tenant no such key."""
+
+
 class MethodNotAllowed(GatewayError):
     """The route exists, not with this method."""
 
@@ -78,8 +97,29 @@ class BodyTimeout(GatewayError):
     """The body stopped coming."""
 
 
+class Conflict(GatewayError):
+    """What is asked cannot be done to a tenant as it is, or where it is kept."""
+
+
+class PreconditionFailed(GatewayError):
+    """A tenant is not any more what If-Match says."""
+
+
 class BodyTooLarge(GatewayError):
     """The body is larger than the gateway takes."""
+
+
+class QueueFull(GatewayError):
+    """As many of the tenant's requests wait as it may have waiting."""
+
+
+class RateLimited(GatewayError):
+    """A quota of the tenant, named by param, is used up. retry_after_s None: no wait will do."""
+
+    def __init__(self, detail: str, param: str, retry_after_s: float | None, headers: Headers):
+        super().__init__(detail, param=param)
+        self.retry_after_s = retry_after_s
+        self.headers = headers
 
 
 class HeadTooLarge(GatewayError):
@@ -114,6 +154,14 @@ class Draining(Unavailable):
     """The worker is leaving."""
 
 
+class TenantsUnknown(Unavailable):
+    """Where tenants are kept was never read, so nobody knows whose key it is."""
+
+
+class StoreUnavailable(Unavailable):
+    """Where it is kept cannot be reached."""
+
+
 class RequestTimeout(GatewayError):
     """The answer took longer than it may."""
 
@@ -138,9 +186,14 @@ FACES: dict[type[GatewayError], Face] = {
     Unauthenticated: Face(401, "invalid_request_error", "invalid_api_key"),
     NotFound: Face(404, "invalid_request_error", "unknown_url"),
     ModelNotFound: Face(404, "invalid_request_error", "model_not_found"),
+    TenantNotFound: Face(404, "invalid_request_error", "tenant_not_found"),
     MethodNotAllowed: Face(405, "invalid_request_error", "method_not_allowed"),
     BodyTimeout: Face(408, "invalid_request_error", "body_timeout"),
+    Conflict: Face(409, "invalid_request_error", "conflict"),
+    PreconditionFailed: Face(412, "invalid_request_error", "tenant_changed"),
     BodyTooLarge: Face(413, "invalid_request_error", "request_too_large"),
+    QueueFull: Face(429, "rate_limit_error", "queue_full", retry_after_s=1),
+    RateLimited: Face(429, "rate_limit_error", "rate_limit_exceeded"),
     HeadTooLarge: Face(
         431, "invalid_request_error", "head_too_large", "The request's headers are too large."
     ),
@@ -159,6 +212,12 @@ FACES: dict[type[GatewayError], Face] = {
     ),
     Draining: Face(
         503, "server_error", "draining", "The worker is shutting down. Please try again.", 1
+    ),
+    TenantsUnknown: Face(
+        503, "server_error", "tenants_unknown", "API keys cannot be checked right now.", 2
+    ),
+    StoreUnavailable: Face(
+        503, "server_error", "store_unavailable", "The tenants' store cannot be reached.", 2
     ),
     RequestTimeout: Face(
         504, "server_error", "request_timeout", "The request took longer than it may."
@@ -184,6 +243,11 @@ class ErrorBody(msgspec.Struct, frozen=True):
 def face_of(error: GatewayError) -> Face:
     """The table's row for an error."""
     return FACES[type(error)]
+
+
+def retry_after_s(error: GatewayError) -> float | None:
+    """When the client may come back, seconds; None: nobody can say."""
+    return face_of(error).retry_after_s if error.retry_after_s is None else error.retry_after_s
 
 
 def public_body(error: GatewayError) -> ErrorBody:

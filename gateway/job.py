@@ -6,15 +6,21 @@ from dataclasses import dataclass
 
 from gateway.request import Ask
 from gateway.routing.prefix import PrefixKey
+from gateway.routing.route import Want
 from gateway.tenancy.tenants import Tenant
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One prompt: the key it is routed by, and what the worker is asked."""
+    """One prompt: how it is routed, and what the worker is asked."""
 
-    key: PrefixKey
+    want: Want
     ask: Ask
+
+    @property
+    def key(self) -> PrefixKey:
+        """What it shares with others: the bucket that it waits in."""
+        return self.want.chain.key
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,11 +62,22 @@ class TokenPrompt(msgspec.Struct, frozen=True):
 Prompt = ChatPrompt | TextPrompt | TokenPrompt
 
 
+class Unit(enum.Enum):
+    """In what a boundary's place is counted; the values are the contract's field names."""
+
+    MESSAGES = "num_messages"
+    CHARS = "num_chars"
+    TOKENS = "num_tokens"
+
+
 class Boundary(msgspec.Struct, frozen=True):
-    """A position that the gateway names: after num_messages chat messages, and the tools."""
+    """A position that the gateway names: behind so many messages (and the tools), or characters
+    (code points) of a text, or token ids. digest: of everything up to here.
+    """
 
     digest: bytes
-    num_messages: int
+    place: int
+    unit: Unit = Unit.MESSAGES
 
 
 class Decoding(msgspec.Struct, frozen=True):
@@ -78,8 +89,20 @@ class Decoding(msgspec.Struct, frozen=True):
     top_logprobs: int | None = None
 
 
+class Resume(msgspec.Struct, frozen=True):
+    """A choice that another worker began: what of it the client has. finished: only count it."""
+
+    choice: int
+    token_ids: bytes
+    text_chars: int
+    finished: bool = False
+
+
 class Ask(msgspec.Struct, frozen=True):
-    """All that one worker needs to answer one prompt."""
+    """All that one worker needs to answer one prompt.
+
+    expected_tokens: prompt tokens that it will have to compute, as far as the gateway knows.
+    """
 
     trace_id: str
     tenant: str
@@ -87,6 +110,8 @@ class Ask(msgspec.Struct, frozen=True):
     prompt: Prompt
     decoding: Decoding
     boundaries: tuple[Boundary, ...] = ()
+    expected_tokens: int = 0
+    resume: tuple[Resume, ...] = ()
 
 
 class FinishReason(enum.Enum):
@@ -112,18 +137,22 @@ class TokenLogprobs(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """New tokens of one choice. Text may lag behind the tokens, and come without any."""
+    """New tokens of one choice. Text may lag behind the tokens, and come without any.
+
+    unnamed_tokens: those whose ids a foreign server does not tell.
+    """
 
     choice: int
     text: str
     token_ids: bytes = b""
     logprobs: tuple[TokenLogprobs, ...] = ()
     finish_reason: FinishReason | None = None
+    unnamed_tokens: int = 0
 
     @property
     def num_tokens(self) -> int:
         """How many tokens it brings."""
-        return len(self.token_ids) // 4
+        return len(self.token_ids) // 4 + self.unnamed_tokens
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):

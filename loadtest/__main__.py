@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 import sys
 from typing import Annotated, NoReturn
 
+import httpx
 import typer
 from rich.console import Console
 
 from loadtest.client import Client
 from loadtest.errors import LoadTestError
 from loadtest.fleet import FleetWish, started
+from loadtest.parts import PartsWish, running
+from loadtest.peers.routers import ROUTERS
 from loadtest.peers.servers import Wish
 from loadtest.report import show
-from loadtest.workloads import cache_speed, fan_out, shared_prefix
+from loadtest.workloads import cache_speed, failover, fan_out, overhead, shared_prefix
 from loadtest.workloads.shared_prefix import Outcome, Shape
 
 CACHES = ("radix", "block", "off")
@@ -90,7 +95,51 @@ def run_cache_speed(
     show(cache_speed.report(outcomes), Console())
 
 
-def _refuse(error: LoadTestError) -> NoReturn:
+@app.command(failover.NAME)
+def run_failover(
+    model: Annotated[str, typer.Option(help="What the workers run.")] = "smollm2-135m-instruct",
+    workers: Annotated[int, typer.Option(min=2, help="Workers, of which one is lost.")] = 3,
+    streams: Annotated[int, typer.Option(min=1, help="Live streams.")] = 64,
+    rounds: Annotated[int, typer.Option(min=1, help="Losses.")] = 20,
+    new_tokens: Annotated[int, typer.Option(min=16, help="Tokens of each choice.")] = 48,
+    loss: Annotated[str, typer.Option(help="kill (-9) or leave (SIGTERM).")] = "kill",
+) -> None:
+    """Lose a worker under live streams, again and again; their clients should not notice."""
+    shape = failover.Shape(streams, rounds, new_tokens, loss)
+    flags = ("--drain-s", "0.5") if loss == "leave" else ()
+    try:
+        with running(PartsWish(model, workers, worker_flags=flags)) as parts:
+            outcome = asyncio.run(
+                failover.measure(parts, shape, lambda text: progress.print(text, highlight=False))
+            )
+    except (LoadTestError, httpx.HTTPError) as error:
+        _refuse(error)
+    show(failover.report(outcome), Console())
+
+
+@app.command(overhead.NAME)
+def run_overhead(
+    smg: Annotated[str, typer.Option(help="SMG's command, from a venv of its own.")] = "smg",
+    routers: Annotated[
+        str, typer.Option(help=f"Comma-separated, of {', '.join(ROUTERS)}.")
+    ] = "pando,pando-http,smg,direct",
+    seconds: Annotated[float, typer.Option(min=1, help="Of each load.")] = 5.0,
+    rounds: Annotated[int, typer.Option(min=1, help="The best one counts.")] = 3,
+) -> None:
+    """Put a router before workers that answer at once: what it costs by itself."""
+    wanted = tuple(routers.split(","))
+    unknown = set(wanted) - ROUTERS.keys()
+    try:
+        if unknown:
+            raise LoadTestError(f"router {min(unknown)!r}: one of {', '.join(ROUTERS)}")
+        shape = overhead.Shape(seconds, rounds, shutil.which(smg) or smg, wanted)
+        costs = overhead.measure(shape, lambda text: progress.print(text, highlight=False))
+    except LoadTestError as error:
+        _refuse(error)
+    show(overhead.report(costs, overhead.decisions()), Console())
+
+
+def _refuse(error: Exception) -> NoReturn:
     progress.print(f"loadtest: {error}", markup=False, highlight=False)
     raise typer.Exit(1) from error
 

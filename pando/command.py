@@ -1,4 +1,4 @@
-"""The `pando` command: `up` starts a fleet on this machine, `check` says whether it would run."""
+"""The `pando` command: `up` starts a fleet, `check` says if it would run, `tenant` who may ask."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from pando import tenant
 from pando.check import Level, findings
 from pando.errors import PandoError
 from pando.probe import Wish, probe
@@ -20,6 +21,7 @@ DEFAULT_MODEL = "smollm2-135m-instruct"
 MARKS = {Level.OK: "ok", Level.WARNING: "warning", Level.PROBLEM: "problem"}
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
+app.add_typer(tenant.app, name="tenant")
 
 
 class PrefixCache(StrEnum):

@@ -32,7 +32,7 @@ from worker.engine import Engine, StepReport
 from worker.errors import ChatUnsupported, EngineBroken, ModelUnavailable
 from worker.health import Health
 from worker.intake import Intake
-from worker.link import Identity, LinkServicer, WorkerState
+from worker.link import LinkServicer, WorkerState
 from worker.memory import PagePlan, plan_pages, start_lines
 from worker.model.errors import UnsupportedModel
 from worker.model.files import default_cache_folder, resolve
@@ -46,6 +46,7 @@ from worker.service import Service, ServiceLimits
 from worker.telemetry import RequestCounts, Telemetry, set_up_logging
 from worker.text.chat import ChatTemplate
 from worker.text.tokenizer import Tokenizer
+from worker.wire import Identity
 
 log = logging.getLogger("pando.worker")
 
@@ -75,6 +76,16 @@ class Sizes:
     max_step_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a worker is made of, behind its doors."""
+
+    service: Service
+    engine: Engine
+    tokenizer: Tokenizer
+    registry: CollectorRegistry
+
+
 def main() -> int:
     """Runs a worker; returns the exit status."""
     arguments = vars(_parser().parse_args())
@@ -97,13 +108,19 @@ async def serve(config: WorkerConfig) -> None:
     torch.set_num_threads(config.threads if config.member == "modules" else 1)
     folder = resolve(config.model, default_cache_folder())
     sizes = decide(config, folder)
-    service, engine, tokenizer, registry = build(config, folder, sizes)
-    _serve_metrics(config, registry)
+    parts = build(config, folder, sizes)
+    service, engine = parts.service, parts.engine
+    _serve_metrics(config, parts.registry)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
-    state = WorkerState(lambda: engine.load, engine.snapshot, tokenizer.token_bytes)
+
+    def lost() -> None:
+        service.abandon()
+        stop.set()
+
+    state = WorkerState(lambda: engine.load, engine.snapshot, parts.tokenizer.token_bytes)
     servicer = LinkServicer(identity(config, sizes, folder), service, state, config.heartbeat_s)
     server = grpc.aio.server(options=GRPC_OPTIONS)
     servicer.serve(server)
@@ -111,15 +128,12 @@ async def serve(config: WorkerConfig) -> None:
     health.serve(server)
     port = _listen(server, config.listen)
     await server.start()
-    engine.start(lambda: loop.call_soon_threadsafe(stop.set))
+    engine.start(lambda: loop.call_soon_threadsafe(lost))
     await health.set_serving(serving=True)
     _announce(config, sizes, port)
     await stop.wait()
     await health.set_serving(serving=False)
-    if engine.broken:
-        service.abandon()
-    else:
-        await drain(service, config.drain_s)
+    await drain(service, config.drain_s)
     servicer.close()
     await server.stop(grace=1.0)
     engine.stop()
@@ -127,9 +141,7 @@ async def serve(config: WorkerConfig) -> None:
         raise EngineBroken
 
 
-def build(
-    config: WorkerConfig, folder: Path, sizes: Sizes
-) -> tuple[Service, Engine, Tokenizer, CollectorRegistry]:
+def build(config: WorkerConfig, folder: Path, sizes: Sizes) -> Parts:
     """Returns the objects of one worker, joined."""
     tokenizer = Tokenizer.load(folder)
     try:
@@ -157,7 +169,7 @@ def build(
         on_report,
     )
     service.attach(engine)
-    return service, engine, tokenizer, registry
+    return Parts(service, engine, tokenizer, registry)
 
 
 def _scheduler(config: WorkerConfig, sizes: Sizes) -> Scheduler:
@@ -226,17 +238,19 @@ def identity(config: WorkerConfig, sizes: Sizes, folder: Path) -> Identity:
         page_size=config.page_size,
         cache_tokens=sizes.pages.num_tokens,
         max_running_sequences=config.max_running_sequences,
+        max_waiting_sequences=config.max_waiting_sequences,
         version=_version(),
         vocab_size=sizes.shape.vocab_size,
     )
 
 
 async def drain(service: Service, seconds: float) -> None:
-    """Takes nothing new and waits for what runs, at most so long."""
-    service.draining = True
+    """Takes nothing new, hands back what waits, and after so long what still runs."""
+    service.leave()
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await service.idle()
+    service.hand_back()
 
 
 def _serve_metrics(config: WorkerConfig, registry: CollectorRegistry) -> None:

@@ -38,6 +38,11 @@ class Prepared:
     stopping: Stopping
     boundaries: tuple[BoundaryPosition, ...]
 
+    @property
+    def prompt_len(self) -> int:
+        """Tokens of the prompt."""
+        return len(self.prompt) // TOKEN_BYTES
+
 
 class Intake:
     """Prepares submissions for one model. Safe to use from several threads.
@@ -71,6 +76,7 @@ class Intake:
         _check_count("n", submission.n, MAX_CHOICES)
         _check_count("top_logprobs", submission.top_logprobs or 0, MAX_TOP_LOGPROBS)
         _check_numbers(submission.sampling)
+        self._check_resume(submission)
         self._check_ids(submission.sampling.logit_bias, "logit_bias")
         self._check_ids(submission.rules.stop_token_ids, "stop_token_ids")
         return Prepared(
@@ -112,10 +118,10 @@ class Intake:
         )
         prompt = self._template.encode(messages, tools, kwargs)
         self._encoded(prompt.packed, "messages")
-        boundaries = sorted(submission.boundaries, key=lambda one: one.num_messages)
+        boundaries = sorted(submission.boundaries, key=lambda one: one.count)
         if not boundaries:
             return prompt.packed, ()
-        counts = [one.num_messages for one in boundaries]
+        counts = [one.count for one in boundaries]
         found = self._template.boundary_positions(messages, tools, kwargs, counts, prompt.ids)
         return prompt.packed, tuple(
             BoundaryPosition(boundary.digest, position)
@@ -144,6 +150,20 @@ class Intake:
         if not rules.ignore_eos:
             ids |= self._tokenizer.eos_ids
         return Stopping(max_tokens, ids, rules.min_tokens)
+
+    def _check_resume(self, submission: Submission) -> None:
+        seen = set[int]()
+        for one in submission.resume:
+            if one.choice >= submission.n:
+                raise InvalidRequest(
+                    "resume", f"resume names choice {one.choice}; n is {submission.n}."
+                )
+            if one.choice in seen:
+                raise InvalidRequest("resume", f"resume names choice {one.choice} twice.")
+            seen.add(one.choice)
+            if len(one.tokens) % TOKEN_BYTES:
+                raise InvalidRequest("resume", "resume holds a broken token id.")
+            self._check_ids(unpack_tokens(one.tokens), "resume")
 
     def _encoded(self, packed: bytes, param: str) -> bytes:
         """Returns what text was encoded to. Raises InvalidRequest where the model lacks a token."""
@@ -186,8 +206,11 @@ def _check_numbers(sampling: Sampling) -> None:
             )
 
 
-def specs(prepared: Prepared, submission: Submission, ids: Iterator[int]) -> list[SequenceSpec]:
-    """Returns one sequence per choice. Only the first one carries the boundaries."""
+def specs(
+    prepared: Prepared, submission: Submission, choices: list[int], ids: Iterator[int]
+) -> list[SequenceSpec]:
+    """Returns one sequence for each of the choices. Only the first one carries the boundaries."""
+    begun = {one.choice: one.tokens for one in submission.resume}
     return [
         SequenceSpec(
             id=next(ids),
@@ -197,9 +220,10 @@ def specs(prepared: Prepared, submission: Submission, ids: Iterator[int]) -> lis
             stopping=prepared.stopping,
             choice=choice,
             top_logprobs=submission.top_logprobs,
-            boundaries=prepared.boundaries if choice == 0 else (),
+            boundaries=prepared.boundaries if choice == choices[0] else (),
+            output=begun.get(choice, b""),
         )
-        for choice in range(submission.n)
+        for choice in choices
     ]
 
 

@@ -57,6 +57,12 @@ class Stopping:
     stop_token_ids: frozenset[int] = frozenset()
     min_tokens: int = 0
 
+    def ends(self, token: int, output_len: int) -> FinishReason | None:
+        """Returns why a sequence ends with its output_len-th generated token, if it does."""
+        if token in self.stop_token_ids and output_len > self.min_tokens:
+            return FinishReason.STOP
+        return FinishReason.LENGTH if output_len >= self.max_tokens else None
+
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:

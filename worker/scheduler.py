@@ -43,12 +43,16 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Since the process started. cached + computed prompt tokens make up prompt_tokens exactly."""
+    """Since the process started. cached + computed prompt tokens make up prompt_tokens exactly.
+
+    steps: those that were computed.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
     preemptions: int = 0
+    steps: int = 0
 
 
 @dataclass(slots=True)
@@ -143,6 +147,7 @@ class Scheduler:
         """Takes over what the step computed; returns the new tokens in the plan's order."""
         step = self._end_step()
         self.cache.step_done()
+        self._count(steps=1)
         for sequence in step.members.values():
             sequence.computed += sequence.planned
             sequence.planned = 0
@@ -215,8 +220,9 @@ class Scheduler:
         sequence.held = held
         sequence.computed = len(match.pages) * self.pool.page_size + match.tail_len
         if sequence.cached_tokens is None:
-            sequence.cached_tokens = sequence.computed
-            self._count(prompt_tokens=sequence.prompt_len, cached_tokens=sequence.computed)
+            # What another worker generated may be cached as well, but it is no prompt.
+            sequence.cached_tokens = min(sequence.computed, sequence.prompt_len)
+            self._count(prompt_tokens=sequence.prompt_len, cached_tokens=sequence.cached_tokens)
         return True
 
     def _grow(self, sequence: Sequence, num_tokens: int) -> bool:

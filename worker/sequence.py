@@ -37,7 +37,11 @@ class BoundaryPosition:
 
 @dataclass(frozen=True, slots=True)
 class SequenceSpec:
-    """One choice of one request, as the engine takes it. id is never reused in a process."""
+    """One choice of one request, as the engine takes it. id is never reused in a process.
+
+    output: what another worker has generated of it, packed; the sequence goes on behind it. It is
+    output in every respect but that it is not reported again.
+    """
 
     id: int
     namespace: bytes
@@ -47,6 +51,7 @@ class SequenceSpec:
     choice: int = 0
     top_logprobs: int | None = None
     boundaries: tuple[BoundaryPosition, ...] = ()
+    output: bytes = b""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +71,7 @@ class Sequence:
     num_boundaries_stored: int = 0
 
     def __post_init__(self) -> None:
-        self.tokens = bytearray(self.spec.prompt)
+        self.tokens = bytearray(self.spec.prompt + self.spec.output)
 
     @property
     def num_tokens(self) -> int:
@@ -80,7 +85,7 @@ class Sequence:
 
     @property
     def output_len(self) -> int:
-        """Tokens generated so far."""
+        """Tokens generated so far, here and before."""
         return self.num_tokens - self.prompt_len
 
     @property
@@ -91,12 +96,7 @@ class Sequence:
     def append(self, token: int) -> FinishReason | None:
         """Adds a generated token; returns why the sequence ends with it, if it does."""
         self.tokens += pack_tokens([token])
-        stopping = self.spec.stopping
-        if token in stopping.stop_token_ids and self.output_len > stopping.min_tokens:
-            return FinishReason.STOP
-        if self.output_len >= stopping.max_tokens:
-            return FinishReason.LENGTH
-        return None
+        return self.spec.stopping.ends(token, self.output_len)
 
     def sample_row(self) -> SampleRow:
         """Asks for the token behind the last one."""

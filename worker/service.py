@@ -2,7 +2,11 @@
 
     submit -> prepare (in a thread when it is long) -> engine -> reports -> RequestStream -> outlet
 
-Every submission ends with exactly one `done` or `failed`, whatever happens to it.
+Every submission ends with exactly one `done` or `failed`, whatever happens to it, as long as its
+link lives. A worker that leaves hands back what it can't finish (`Draining`), begun or not. One
+whose engine died says nothing more: its links close, so that gateways see a lost worker and go on
+elsewhere. Only a step that can't be computed fails its requests (`InternalError`): what breaks
+one worker must not go on to the next.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +22,14 @@ from typing import Protocol
 
 from worker.cache.boundaries import BoundaryEvent
 from worker.engine import Engine, StepReport
-from worker.errors import Cancelled, Draining, InternalError, Overloaded, RequestFailed
+from worker.errors import (
+    Cancelled,
+    Draining,
+    InternalError,
+    InvalidRequest,
+    Overloaded,
+    RequestFailed,
+)
 from worker.intake import Intake, Prepared, specs
 from worker.scheduler import Progress
 from worker.stream import RequestStream
@@ -50,10 +62,14 @@ class Outlet(Protocol):
 
 @dataclass(eq=False, slots=True)
 class _Request:
+    """assigned: what it adds to assigned_tokens now. begun: in the engine's hands, or beyond."""
+
     outlet: Outlet
     request_id: int
     trace_id: str
     tenant: str
+    assigned: int = 0
+    begun: bool = False
     stream: RequestStream | None = None
     ended: bool = False
 
@@ -87,10 +103,12 @@ class Service:
         self._outlets: set[Outlet] = set()
         self._requests: dict[tuple[Outlet, int], _Request] = {}
         self._by_sequence: dict[int, _Request] = {}
+        self._assigned: Counter[Outlet] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
         self._long = asyncio.Semaphore(LONG_AT_ONCE)
         self._num_preparing = 0
+        self._lost = False
         self.draining = False
         self.tallies = Tallies()
 
@@ -103,17 +121,35 @@ class Service:
         """Requests accepted and not ended."""
         return len(self._requests)
 
+    @property
+    def assigned_tokens(self) -> int:
+        """Prompt tokens expected of the requests that have had no output yet."""
+        return self._assigned.total()
+
+    def assigned_to(self, outlet: Outlet) -> int:
+        """Of them, those that came over one link."""
+        return self._assigned[outlet]
+
     async def idle(self) -> None:
-        """Returns when no request is live."""
-        while self._requests:
+        """Returns when no request is live, or the engine is gone and none will end."""
+        while self._requests and not self._lost:
             self._ended.clear()
             await self._ended.wait()
 
-    def abandon(self) -> None:
-        """Fails every request and takes nothing new: the engine is no more."""
+    def leave(self) -> None:
+        """Takes nothing new, and hands back what waits: it can begin elsewhere at once."""
         self.draining = True
-        for request in list(self._requests.values()):
-            self._fail(request, InternalError())
+        self._hand_back([one for one in self._requests.values() if not one.begun])
+
+    def hand_back(self) -> None:
+        """Hands back everything that's left: other workers go on where this one stood."""
+        self.draining = True
+        self._hand_back(list(self._requests.values()))
+
+    def abandon(self) -> None:
+        """Takes nothing new; nothing that's live ends but with its link: the engine is no more."""
+        self.draining = self._lost = True
+        self._ended.set()
 
     def connect(self, outlet: Outlet) -> None:
         """A link is up."""
@@ -124,6 +160,7 @@ class Service:
         self._outlets.discard(outlet)
         for request in [one for one in self._requests.values() if one.outlet is outlet]:
             self._end(request, "disconnected")
+        del self._assigned[outlet]
 
     def submit(self, outlet: Outlet, submission: Submission) -> None:
         """Accepts a request; it ends through the outlet."""
@@ -133,14 +170,17 @@ class Service:
             return
         self.tallies.accepted += 1
         self._requests[(outlet, submission.request_id)] = request
+        self._assign(request, submission.expected_tokens)
         if self.draining:
             self._fail(request, Draining())
-        elif len(self._by_sequence) + self._num_preparing + submission.n > self._capacity:
+        elif submission.n > self._capacity:
+            self._fail(request, _too_many(submission.n, self._capacity))
+        elif len(self._by_sequence) + self._num_preparing + submission.num_open > self._capacity:
             self._fail(request, Overloaded())
         elif _size(submission) <= INLINE_BYTES:
             self._start(request, submission)
         else:
-            self._num_preparing += submission.n
+            self._num_preparing += submission.num_open
             task = asyncio.get_running_loop().create_task(self._start_long(request, submission))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -156,6 +196,7 @@ class Service:
         for sequence_id, cached_tokens in report.first_cached.items():
             request = self._by_sequence.get(sequence_id)
             if request is not None and request.stream is not None:
+                request.begun = True
                 request.stream.admitted(sequence_id, cached_tokens)
         for progress in report.progress:
             request = self._by_sequence.get(progress.sequence_id)
@@ -177,32 +218,48 @@ class Service:
             async with self._long:
                 if request.ended:
                     return
-                prepared = await asyncio.to_thread(self._intake.prepare, submission)
+                prepared, stream = await asyncio.to_thread(self._prepare, submission)
         except RequestFailed as error:
             self._fail(request, error)
         except Exception:
             self._defect(request)
         else:
-            self._guarded(request, lambda: self._enter(request, submission, prepared))
+            self._guarded(request, lambda: self._enter(request, submission, prepared, stream))
         finally:
-            self._num_preparing -= submission.n
+            self._num_preparing -= submission.num_open
 
     def _start(self, request: _Request, submission: Submission) -> None:
         self._guarded(
             request,
-            lambda: self._enter(request, submission, self._intake.prepare(submission)),
+            lambda: self._enter(request, submission, *self._prepare(submission)),
         )
 
-    def _enter(self, request: _Request, submission: Submission, prepared: Prepared) -> None:
+    def _prepare(self, submission: Submission) -> tuple[Prepared, RequestStream]:
+        """Returns the request in tokens, and what other workers answered of it replayed."""
+        prepared = self._intake.prepare(submission)
+        return prepared, RequestStream.open(
+            submission, prepared.prompt_len, prepared.stopping, self._tokenizer
+        )
+
+    def _enter(
+        self, request: _Request, submission: Submission, prepared: Prepared, stream: RequestStream
+    ) -> None:
         """Hands a prepared request to the engine, unless it has ended meanwhile."""
         if request.ended:
             return
         assert self._engine is not None
-        sequences = specs(prepared, submission, self._ids)
-        request.stream = RequestStream.open(sequences, submission, self._tokenizer)
+        sequences = specs(prepared, submission, stream.open_choices, self._ids)
+        stream.enter(sequences)
+        request.stream = stream
         for spec in sequences:
             self._by_sequence[spec.id] = request
         self._engine.submit(sequences)
+        for output in stream.replayed:
+            self._give(request, output)
+        if stream.finished:
+            self._done(request, stream)
+        if stream.replayed or stream.finished:
+            request.outlet.flush([])
 
     def _advance(self, request: _Request, progress: Progress) -> None:
         stream = request.stream
@@ -211,15 +268,33 @@ class Service:
         output = stream.push(progress)
         if output is None:
             return
-        request.outlet.output(request.request_id, output)
+        self._give(request, output)
         if output.finish is None:
             return
         self._by_sequence.pop(progress.sequence_id, None)
         if progress.finish is None:
             self._engine.abort([progress.sequence_id])
         if stream.finished:
-            self._end(request, "done")
-            request.outlet.done(request.request_id, stream.usage)
+            self._done(request, stream)
+
+    def _give(self, request: _Request, output: Output) -> None:
+        request.begun = True
+        self._assign(request, 0)
+        request.outlet.output(request.request_id, output)
+
+    def _done(self, request: _Request, stream: RequestStream) -> None:
+        self._end(request, "done")
+        request.outlet.done(request.request_id, stream.usage)
+
+    def _assign(self, request: _Request, tokens: int) -> None:
+        """Counts the request with so many tokens from now on."""
+        self._assigned[request.outlet] += tokens - request.assigned
+        request.assigned = tokens
+
+    def _hand_back(self, requests: list[_Request]) -> None:
+        """Fails them as a worker that leaves, unless it is lost and says nothing more."""
+        for request in [] if self._lost else requests:
+            self._fail(request, Draining())
 
     def _guarded(self, request: _Request, action: Callable[[], None]) -> None:
         """Runs an action for one request; whatever it raises ends that request and no other."""
@@ -247,6 +322,7 @@ class Service:
         if request.ended:
             return False
         request.ended = True
+        self._assign(request, 0)
         self._ended.set()
         del self._requests[(request.outlet, request.request_id)]
         if kind == "done":
@@ -263,7 +339,15 @@ class Service:
 
 
 def _size(submission: Submission) -> int:
+    """Bytes that are tokenised, or replayed."""
     prompt = submission.prompt
-    return (
-        len(prompt.messages) + len(prompt.tools) if isinstance(prompt, ChatInput) else len(prompt)
+    begun = sum(len(one.tokens) for one in submission.resume)
+    if isinstance(prompt, ChatInput):
+        return len(prompt.messages) + len(prompt.tools) + begun
+    return len(prompt) + begun
+
+
+def _too_many(n: int, capacity: int) -> InvalidRequest:
+    return InvalidRequest(
+        "n", f"n is {n}; this worker takes at most {capacity} sequences, running and waiting."
     )

@@ -1,103 +1,88 @@
-"""One request's way out: tokens to text, stop strings, usage (step 11 of a request's path)."""
+"""One request's way out: all its choices, and its usage (step 11 of a request's path)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from worker.request import FinishReason, TokenLogprobs
+from worker.choice import Choice
+from worker.request import Stopping
 from worker.scheduler import Progress
 from worker.sequence import SequenceSpec
-from worker.submission import ChatInput, Output, StopRules, Submission, Usage
+from worker.submission import ChatInput, Output, Submission, Usage
 from worker.text.detokenizer import Detokenizer
-from worker.text.stops import StopMatcher
 from worker.text.tokenizer import Tokenizer
 
 
 @dataclass(slots=True)
-class _Choice:
-    """A choice under way; num_tokens counts what was generated."""
-
-    index: int
-    detokenizer: Detokenizer
-    stops: StopMatcher
-    num_tokens: int = 0
-    finished: bool = False
-
-
-@dataclass(slots=True)
 class RequestStream:
-    """All choices of one request. Used on the asyncio side only."""
+    """All choices of one request. Used on the asyncio side only, once it is open.
 
-    specs: list[SequenceSpec]
-    rules: StopRules
+    replayed: the ends of choices that another worker left with nothing to compute.
+    """
+
+    prompt_len: int
+    choices: list[Choice] = field(default_factory=list)
+    replayed: list[Output] = field(default_factory=list)
     cached_tokens: int = 0
-    _choices: dict[int, _Choice] = field(default_factory=dict)
+    _by_sequence: dict[int, Choice] = field(default_factory=dict)
+    _first: int | None = None
 
     @classmethod
     def open(
-        cls, specs: list[SequenceSpec], submission: Submission, tokenizer: Tokenizer
+        cls, submission: Submission, prompt_len: int, stopping: Stopping, tokenizer: Tokenizer
     ) -> RequestStream:
-        """Returns the stream of a request that is about to enter the engine.
+        """Returns the stream of a request, what other workers gave out of it replayed.
 
-        A chat's answer is a text of its own; a completion goes on with the prompt's.
+        A chat's answer is a text of its own; a completion goes on with the prompt's. Raises
+        InvalidRequest.
         """
-        rules = submission.rules
-        stream = cls(specs, rules)
+        stream = cls(prompt_len)
         chat = isinstance(submission.prompt, ChatInput)
         opened = Detokenizer if chat else Detokenizer.after_text
-        for spec in specs:
-            stops = StopMatcher(rules.stop, rules.include_stop)
-            detokenizer = opened(tokenizer)
-            stream._choices[spec.id] = _Choice(spec.choice, detokenizer, stops)
+        resumed = {one.choice: one for one in submission.resume}
+        for index in range(submission.n):
+            choice = Choice.open(index, submission.rules, opened(tokenizer))
+            stream.choices.append(choice)
+            if index in resumed:
+                output = choice.replay(resumed[index], stopping)
+                stream.replayed += [] if output is None else [output]
         return stream
+
+    def enter(self, specs: list[SequenceSpec]) -> None:
+        """Names the sequences that compute what is open; the first one's share of the cache counts.
+
+        Nothing else comes for this request.
+        """
+        self._by_sequence = {spec.id: self.choices[spec.choice] for spec in specs}
+        self._first = specs[0].id if specs else None
+
+    @property
+    def open_choices(self) -> list[int]:
+        """Choices that have not ended."""
+        return [choice.index for choice in self.choices if not choice.finished]
 
     @property
     def finished(self) -> bool:
         """Whether every choice has ended."""
-        return all(choice.finished for choice in self._choices.values())
+        return not self.open_choices
 
     @property
     def unfinished_ids(self) -> list[int]:
         """Sequences that may still be in the engine."""
-        return [one for one, choice in self._choices.items() if not choice.finished]
+        return [one for one, choice in self._by_sequence.items() if not choice.finished]
 
     @property
     def usage(self) -> Usage:
-        """Tokens so far."""
-        generated = sum(choice.num_tokens for choice in self._choices.values())
-        prompt_len = len(self.specs[0].prompt) // 4
-        return Usage(prompt_len, self.cached_tokens, generated)
+        """Tokens so far, those of other workers among them."""
+        generated = sum(choice.num_tokens for choice in self.choices)
+        return Usage(self.prompt_len, self.cached_tokens, generated)
 
     def admitted(self, sequence_id: int, cached_tokens: int) -> None:
-        """Notes the cache's share of the prompt; the first choice is the one that counts."""
-        if sequence_id == self.specs[0].id:
+        """Notes the cache's share of the prompt; the first sequence is the one that counts."""
+        if sequence_id == self._first:
             self.cached_tokens = cached_tokens
 
     def push(self, progress: Progress) -> Output | None:
-        """Returns what one new token gives the client; None when its choice has ended already.
-
-        Where output.stop is set, the engine does not know yet that the choice has ended.
-        """
-        choice = self._choices[progress.sequence_id]
-        if choice.finished:
-            return None
-        choice.num_tokens += 1
-        text, stop = self._text(choice, progress)
-        finish = FinishReason.STOP if stop is not None else progress.finish
-        choice.finished = finish is not None
-        logprobs: list[TokenLogprobs] = [] if progress.logprobs is None else [progress.logprobs]
-        return Output(choice.index, text, [progress.token], logprobs, finish, stop)
-
-    def _text(self, choice: _Choice, progress: Progress) -> tuple[str, str | None]:
-        by_token = progress.finish is FinishReason.STOP
-        text = "" if by_token else choice.detokenizer.push([progress.token])
-        ended = progress.finish is not None
-        if ended:
-            text += choice.detokenizer.flush()
-        if choice.num_tokens <= self.rules.min_tokens:
-            return text, None
-        released = choice.stops.push(text)
-        if ended and released.stop is None:
-            rest = choice.stops.flush()
-            return released.text + rest.text, rest.stop
-        return released.text, released.stop
+        """Returns what one new token gives the client; None when its choice has ended already."""
+        choice = self._by_sequence[progress.sequence_id]
+        return choice.push(progress.token, progress.finish, progress.logprobs)

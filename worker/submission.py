@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 
 from worker.request import FinishReason, Sampling, TokenLogprobs
@@ -28,17 +29,43 @@ class StopRules:
     include_stop: bool = False
 
 
+class Unit(enum.Enum):
+    """In what a boundary's place is counted, by the kind of prompt that it belongs to."""
+
+    MESSAGES = "messages"
+    TOKENS = "tokens"
+    CHARS = "chars"
+
+
 @dataclass(frozen=True, slots=True)
 class NamedBoundary:
-    """A digest of the gateway's for everything up to the end of so many messages."""
+    """A digest of the gateway's for everything up to a place in the prompt."""
 
     digest: bytes
-    num_messages: int
+    count: int
+    unit: Unit = Unit.MESSAGES
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What another worker has given out of a choice.
+
+    tokens: packed. text_chars: code points of text. finished: it has ended there.
+    """
+
+    choice: int
+    tokens: bytes
+    text_chars: int = 0
+    finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One request. prompt: a chat, plain text, or packed token ids. seed None: draw one."""
+    """One request. prompt: a chat, plain text, or packed token ids. seed None: draw one.
+
+    expected_tokens: what the gateway expects to be computed of the prompt. resume: choices to go
+    on with; one that isn't named starts afresh.
+    """
 
     request_id: int
     prompt: ChatInput | str | bytes
@@ -51,6 +78,13 @@ class Submission:
     tenant: str = ""
     namespace: bytes = b""
     boundaries: tuple[NamedBoundary, ...] = ()
+    expected_tokens: int = 0
+    resume: tuple[Resumed, ...] = ()
+
+    @property
+    def num_open(self) -> int:
+        """Choices that are still to be computed."""
+        return max(self.n - sum(one.finished for one in self.resume), 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 
 from msgspec import structs
 
 from gateway import errors
 from gateway.errors import GatewayError, InternalError
+from gateway.fleet.ledger import CacheEvent, Change
 from gateway.fleet.workers import WorkerInfo, WorkerLoad
 from gateway.request import (
     Ask,
@@ -22,8 +24,9 @@ from gateway.request import (
 )
 from proto import worker_pb2 as pb
 
-# Both sides name these fields alike; the worker's name stands under `worker` in the hello.
-_INFO_FIELDS = operator.attrgetter(*(field.name for field in fields(WorkerInfo)[1:]))
+# Both sides name these fields alike; the worker's name stands under `worker` in the hello,
+# and whoever speaks the contract resumes.
+_INFO_FIELDS = operator.attrgetter(*(field.name for field in fields(WorkerInfo)[1:-1]))
 _LOAD_FIELDS = operator.attrgetter(*(field.name for field in fields(WorkerLoad)))
 
 
@@ -40,9 +43,11 @@ def submit(request_id: int, ask: Ask) -> pb.Submit:
         n=decoding.n,
         top_logprobs=decoding.top_logprobs,
         boundaries=[
-            pb.Boundary(digest=boundary.digest, num_messages=boundary.num_messages)
+            pb.Boundary(digest=boundary.digest, **{boundary.unit.value: boundary.place})
             for boundary in ask.boundaries
         ],
+        expected_tokens=ask.expected_tokens,
+        resume=[pb.Resume(**structs.asdict(choice)) for choice in ask.resume],
     )
     prompt = ask.prompt
     if isinstance(prompt, ChatPrompt):
@@ -67,6 +72,23 @@ def load_of(load: pb.Load) -> WorkerLoad:
 
 
 _FINISH = {pb.STOP: FinishReason.STOP, pb.LENGTH: FinishReason.LENGTH}
+
+
+_CHANGES = {
+    pb.CacheEvent.STORED: Change.STORED,
+    pb.CacheEvent.EVICTED: Change.EVICTED,
+    pb.CacheEvent.CLEARED: Change.CLEARED,
+}
+
+
+def cache_event_of(event: pb.CacheEvent) -> CacheEvent:
+    """One change of the worker's cache."""
+    return CacheEvent(_CHANGES[event.kind], event.digest, event.num_tokens)
+
+
+def boundaries_of(stored: Iterable[pb.CacheEvent]) -> Iterator[tuple[bytes, int]]:
+    """A snapshot's boundaries: digests and prompt tokens."""
+    return ((event.digest, event.num_tokens) for event in stored)
 
 
 def output_of(output: pb.Output) -> Output:

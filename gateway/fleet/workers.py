@@ -16,13 +16,20 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
+from gateway.config import BreakerConfig
+from gateway.fleet.breaker import Breaker
 from gateway.fleet.view import View
 from gateway.request import Ask, Deliver
+
+_BREAKER = BreakerConfig()
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """What a worker says of itself. incarnation: new with every process of that name."""
+    """What a worker says of itself. incarnation: new with every process of that name.
+
+    resumes: whether it goes on with what another worker began; a foreign server does not.
+    """
 
     name: str
     incarnation: str
@@ -36,6 +43,7 @@ class WorkerInfo:
     version: str = ""
     vocab_size: int = 0
     max_waiting_sequences: int = 0
+    resumes: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +102,7 @@ class Worker:
     info: WorkerInfo
     door: Door
     view: View = field(default_factory=View)
+    breaker: Breaker = field(default_factory=lambda: Breaker(_BREAKER))
     joined_at: float = 0.0
     load: WorkerLoad = field(default_factory=WorkerLoad)
     in_flight: int = 0
@@ -115,7 +124,8 @@ class Worker:
     def gauges(self) -> dict[str, int]:
         """What the metrics show of it."""
         mine = {"leases": self.in_flight, "queued_tokens": self.queued_tokens}
-        return {**mine, "view_boundaries": len(self.view), **asdict(self.load)}
+        view = {"view_boundaries": len(self.view), "view_stale": int(self.view.is_stale)}
+        return {**mine, **view, **asdict(self.load)}
 
 
 class Lease:
@@ -156,15 +166,45 @@ class NameTaken(Exception):
 
 
 class Fleet:
-    """Who is live. `changed` is set whenever a worker comes or goes; its reader clears it."""
+    """Who is live. `changed` is set whenever a worker comes or goes; its reader clears it.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    version: another number whenever `serving` may answer otherwise than before.
+    """
+
+    def __init__(
+        self,
+        breaker: BreakerConfig = _BREAKER,
+        clock: Callable[[], float] = time.monotonic,
+        new_view: Callable[[], View] = View,
+    ) -> None:
+        self.version = 0
         self._clock = clock
+        self._new_view = new_view
+        self._breaker_config = breaker
+        self._breakers: dict[str, Breaker] = {}
+        self._incarnations: dict[str, str] = {}
         self.changed = asyncio.Event()
         self._workers: dict[str, Worker] = {}
         self._known_models: set[str] = set()
         self._expected: set[str] = set()
         self._in_flight = 0
+        self._nudge: Callable[[], None] = _nothing
+
+    def allows(self, worker: Worker) -> bool:
+        """Whether the worker's failures, if any, leave room for one more request."""
+        return worker.breaker.allows(self._clock(), worker.in_flight)
+
+    def succeeded(self, worker: Worker) -> None:
+        """A request of the worker's ended well."""
+        worker.breaker.succeeded()
+
+    def failed(self, worker: Worker) -> None:
+        """A request of the worker's ended by its fault."""
+        worker.breaker.failed(self._clock())
+
+    def on_capacity(self, nudge: Callable[[], None]) -> None:
+        """Name who is told, often and cheaply, that a worker may take more than before."""
+        self._nudge = nudge
 
     def expect(self, address: str) -> None:
         """A worker may be there; until it was heard, which models are served is not settled."""
@@ -178,22 +218,34 @@ class Fleet:
         """The worker may be routed to from now on. Raises NameTaken."""
         if info.name in self._workers:
             raise NameTaken(info.name)
-        worker = Worker(info, door, joined_at=self._clock())
+        breaker = self._breakers.get(info.name)
+        if breaker is None:
+            breaker = self._breakers[info.name] = Breaker(self._breaker_config)
+        elif info.incarnation != self._incarnations.get(info.name):
+            breaker.reset()
+        self._incarnations[info.name] = info.incarnation
+        worker = Worker(info, door, self._new_view(), breaker, self._clock())
         self._workers[info.name] = worker
         self._known_models.add(info.model)
+        self.version += 1
         self.changed.set()
+        self._nudge()
         return worker
 
     def leave(self, name: str) -> None:
         """The worker is routed to no more; its leases end with their requests."""
         del self._workers[name]
+        self.version += 1
         self.changed.set()
+        self._nudge()
 
     def report(self, name: str, load: WorkerLoad, own_tokens: int = 0) -> None:
         """Take over a worker's own account. own_tokens: of its assigned tokens, ours."""
         worker = self._workers[name]
+        self.version += load.draining != worker.load.draining
         worker.load = load
         worker.others_tokens = max(0, load.assigned_tokens - own_tokens)
+        self._nudge()
 
     def workers(self) -> tuple[Worker, ...]:
         """All live workers, in the order of their names."""
@@ -239,3 +291,9 @@ class Fleet:
     def count(self, leases: int) -> None:
         """Leases come and go; only they call this."""
         self._in_flight += leases
+        if leases < 0:
+            self._nudge()
+
+
+def _nothing() -> None:
+    """Nobody waits for capacity."""

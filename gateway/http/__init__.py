@@ -7,4 +7,7 @@ openai      the request types, and what is refused by name
 intake      an OpenAI request as a job
 answer      the response objects and their events
 reply       a whole body, a stream of events, or an error
+admin        the admin API: tenants, keys, usage, the fleet
+admin_views  what it takes and gives
+admin_server its own port in the same process
 """

@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.config import GatewayConfig
 from gateway.errors import (
@@ -38,16 +38,19 @@ from gateway.errors import (
 )
 from gateway.fleet.workers import Fleet
 from gateway.http.answer import KEEP_ALIVE, Answer, ChatAnswer, CompletionAnswer, Heading
+from gateway.http.connection import connection_of
 from gateway.http.inbound import header, label_header, read_body, sane_request_id, unless_gone
 from gateway.http.intake import Caller, chat_job, completion_job
 from gateway.http.openai import SharedFields, read_chat, read_completion
 from gateway.http.reply import Reply
+from gateway.http.stalls import Stalls
 from gateway.job import Job
-from gateway.pipeline import Patience, Pipeline, Run
+from gateway.pipeline import Pipeline, Run
 from gateway.request import Output
 from gateway.routing.prefix import Overrides
 from gateway.telemetry.log import EventLog
 from gateway.telemetry.metrics import Subject, Telemetry
+from gateway.tenancy.quota import Quotas
 from gateway.tenancy.tenants import Tenant, Tenants
 
 # How long a client may take to accept the word that its request failed.
@@ -56,15 +59,21 @@ _FAREWELL_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What the routes work with. make_id: a new random word; wall_clock: seconds since 1970."""
+    """What the routes work with.
+
+    make_id: a new random word. draw_seed: from 0 to 2^62. wall_clock: seconds since 1970.
+    """
 
     config: GatewayConfig
     tenants: Tenants
     fleet: Fleet
+    quotas: Quotas
     pipeline: Pipeline
+    stalls: Stalls
     telemetry: Telemetry
     log: EventLog
     make_id: Callable[[], str]
+    draw_seed: Callable[[], int]
     wall_clock: Callable[[], float]
 
 
@@ -100,20 +109,36 @@ class Readiness(msgspec.Struct, frozen=True):
     workers: int
 
 
+class Express:
+    """The application with the routes that do the work in front: no middleware is on their path."""
+
+    def __init__(self, app: ASGIApp, routes: dict[str, ASGIApp]):
+        self._app = app
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """To the route, if it is one of them, else to the application."""
+        chosen = self._app
+        if scope["type"] == "http" and scope["method"] == "POST":
+            chosen = self._routes.get(scope["path"], self._app)
+        await chosen(scope, receive, send)
+
+
 Handler = Callable[[Request], Awaitable[Response]]
 Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
 
 
-def build_app(service: Service, lifespan: Lifespan) -> Starlette:
+def build_app(service: Service, lifespan: Lifespan) -> Express:
     """The ASGI application; lifespan runs what works in the background."""
     models = Models(service, created=int(service.wall_clock()))
     refuse = _refuser(service)
+    generations: dict[str, ASGIApp] = {
+        "/v1/chat/completions": Generation(service, "chat_completions"),
+        "/v1/completions": Generation(service, "completions"),
+    }
     app = Starlette(
         routes=[
-            Route(
-                "/v1/chat/completions", Generation(service, "chat_completions"), methods=["POST"]
-            ),
-            Route("/v1/completions", Generation(service, "completions"), methods=["POST"]),
+            *(Route(path, app, methods=["POST"]) for path, app in generations.items()),
             Route("/v1/models", models, methods=["GET"]),
             Route("/v1/models/{id:path}", models, methods=["GET"]),
             Route("/health", _health, methods=["GET"]),
@@ -124,7 +149,7 @@ def build_app(service: Service, lifespan: Lifespan) -> Starlette:
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False
-    return app
+    return Express(app, generations)
 
 
 class Generation:
@@ -133,13 +158,12 @@ class Generation:
     def __init__(self, service: Service, route: str):
         self._service = service
         self._route = route
-        config = service.config
-        self._patience = Patience(config.routing.attempts, config.keep_alive_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; every way out is counted once."""
         service = self._service
-        reply = Reply(send, _request_id(service, scope))
+        connection = connection_of(scope)
+        reply = Reply(send, _request_id(service, scope), connection.abort)
         tenant: Tenant | None = None
         try:
             tenant = service.tenants.of(header(scope, "authorization"))
@@ -152,10 +176,13 @@ class Generation:
             self._count_refusal(tenant, InternalError())
             await reply.error(InternalError())
         else:
+            service.stalls.enter(reply)
             try:
-                await unless_gone(receive, self._answer(order, reply))
+                await unless_gone(connection, self._answer(order, reply))
             except ClientGone:
                 service.log.debug("client_gone", request_id=reply.request_id)
+            finally:
+                service.stalls.leave(reply)
 
     async def _understand(
         self, scope: Scope, receive: Receive, request_id: str, tenant: Tenant
@@ -167,7 +194,7 @@ class Generation:
             document=label_header(scope, "x-pando-document"),
         )
         body = await read_body(scope, receive, limits.body_bytes, limits.body_timeout_s)
-        caller = Caller(request_id, tenant, overrides)
+        caller = Caller(request_id, tenant, overrides, self._service.draw_seed())
         if self._route == "chat_completions":
             return self._chat(body, caller)
         return self._completion(body, caller)
@@ -195,13 +222,32 @@ class Generation:
         """Run the job and write its answer, or the error that ended it."""
         service = self._service
         try:
-            with service.pipeline.start(order.job, self._patience) as run:
-                await self._within_time(order, run, reply)
+            await self._served(order, reply)
         except GatewayError as error:
             await _farewell(reply, error)
         except Exception:
             service.log.exception("request_failed", request_id=reply.request_id)
             await _farewell(reply, InternalError())
+
+    async def _served(self, order: Order, reply: Reply) -> None:
+        """Within the tenant's quota: it is counted first and charged in the end what it used."""
+        service, job = self._service, order.job
+        try:
+            reservation = await service.quotas.reserve(job.tenant, [part.ask for part in job.parts])
+        except GatewayError as error:
+            self._count_refusal(job.tenant, error)
+            raise
+        except asyncio.CancelledError:
+            self._count_refusal(job.tenant, ClientGone())
+            raise
+        with reservation:
+            reply.headers += reservation.headers
+            run = service.pipeline.start(job)
+            try:
+                with run:
+                    await self._within_time(order, run, reply)
+            finally:
+                reservation.settle(run.bill)
 
     async def _within_time(self, order: Order, run: Run, reply: Reply) -> None:
         write = self._stream if order.stream else self._whole
@@ -214,7 +260,7 @@ class Generation:
     async def _stream(self, order: Order, run: Run, reply: Reply) -> None:
         """What has piled up since the last write goes out in one piece."""
         while (outputs := await run.take()) is not None:
-            reply.worker = run.worker
+            self._sign(order, run, reply)
             events = order.answer.events(outputs) if outputs else KEEP_ALIVE
             if events:
                 await reply.events(events)
@@ -224,8 +270,16 @@ class Generation:
         everything: list[Output] = []
         while (outputs := await run.take()) is not None:
             everything.extend(outputs)
-        reply.worker = run.worker
+        self._sign(order, run, reply)
         await reply.whole(order.answer.whole(everything, run.usage))
+
+    def _sign(self, order: Order, run: Run, reply: Reply) -> None:
+        """Say who serves, and to those who may see it why."""
+        if reply.worker:
+            return
+        reply.worker = run.worker
+        if order.job.tenant.debug:
+            reply.headers += (("x-pando-route", run.explanation),)
 
     def _count_refusal(self, tenant: Tenant | None, error: GatewayError) -> None:
         subject = Subject(tenant.id if tenant else "", "", self._route)

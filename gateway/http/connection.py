@@ -13,15 +13,21 @@ what came in one read.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import httptools
 import msgspec
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gateway.config import LimitConfig
 from gateway.errors import GatewayError, HeadTooLarge, InvalidHTTP, face_of, public_body
 
+# The extension of a request's scope that ends its connection, whatever lies unsent.
+ABORT = "pando.abort"
+# The extension of a request's scope that holds its connection.
+_SELF = "pando.connection"
 # How the parser counts a header's colon, space and line end.
 _HEADER_FRAME = 4
 
@@ -37,6 +43,8 @@ class Connection(HttpToolsProtocol):
         self._deaf = False
         self._upgrading = False
         self._timer: asyncio.TimerHandle | None = None
+        self._gone = False
+        self._hang_up: Callable[[], None] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """The client has so long for its first head."""
@@ -46,7 +54,20 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The request that is being answered learns of it."""
         self._close_in(None)
+        self._gone = True
         super().connection_lost(exc)
+        if self._hang_up is not None:
+            self._hang_up()
+
+    def on_hang_up(self, call: Callable[[], None] | None) -> None:
+        """Call this when the client is gone, soon if it is gone already; None: call nothing."""
+        self._hang_up = call
+        if call is not None and self._gone:
+            self.loop.call_soon(call)
+
+    def abort(self) -> None:
+        """End the connection at once, whatever lies unsent."""
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, which calls the methods below."""
@@ -95,6 +116,7 @@ class Connection(HttpToolsProtocol):
         self._close_in(None)
         self._upgrading = self.parser.should_upgrade()
         if not self._upgrading:
+            self.scope["extensions"] = {_SELF: {"self": self}}
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -169,3 +191,8 @@ class Connection(HttpToolsProtocol):
 
     def _close(self) -> None:
         self.transport.close()
+
+
+def connection_of(scope: Scope) -> Connection:
+    """The connection over which a request came."""
+    return cast(Connection, scope["extensions"][_SELF]["self"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
 
 from starlette.types import Receive, Scope
 
@@ -62,32 +63,34 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int, timeout_s: f
         raise BodyTimeout(f"The body did not arrive within {timeout_s:g} s.") from None
 
 
-async def unless_gone(receive: Receive, work: Awaitable[None]) -> None:
+class Line(Protocol):
+    """The connection to a client."""
+
+    def on_hang_up(self, call: Callable[[], None] | None) -> None:
+        """Call this when the client is gone, soon if it is gone already; None: call nothing."""
+        ...
+
+
+async def unless_gone(line: Line, work: Awaitable[None]) -> None:
     """Do the work; when the client hangs up, cancel it and raise ClientGone.
 
     The work runs in the caller's own task, so that its cancellation unwinds every context.
     """
     task = asyncio.current_task()
     assert task is not None, "an ASGI application runs in a task"
+    is_gone = False
 
-    def cancel(_: asyncio.Task[None]) -> None:
+    def cancel() -> None:
+        nonlocal is_gone
+        is_gone = True
         task.cancel()
 
-    watcher = asyncio.create_task(_hang_up(receive))
-    watcher.add_done_callback(cancel)
+    line.on_hang_up(cancel)
     try:
         await work
     except asyncio.CancelledError:
-        if watcher.done() and not task.uncancel():
+        if is_gone and not task.uncancel():
             raise ClientGone("before the end of the answer") from None
         raise
     finally:
-        # A complete response ends the watcher too, and that is no hang-up.
-        watcher.remove_done_callback(cancel)
-        watcher.cancel()
-
-
-async def _hang_up(receive: Receive) -> None:
-    """Returns when the client is gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
+        line.on_hang_up(None)

@@ -26,14 +26,8 @@ from gateway.request import (
     TextPrompt,
     TokenPrompt,
 )
-from gateway.routing.prefix import (
-    Overrides,
-    Scope,
-    StaticPrefix,
-    chat_prefix,
-    text_prefix,
-    token_prefix,
-)
+from gateway.routing.prefix import Chain, Overrides, Scope, chat_chain, text_chain, token_chain
+from gateway.routing.route import Want
 from gateway.tenancy.tenants import Tenant
 
 _COMPLETION_MAX_TOKENS = 16
@@ -41,18 +35,27 @@ _COMPLETION_MAX_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks under which id, and what the headers say of the prefix."""
+    """Who asks under which id, what the headers say of the prefix, and a seed if none is named."""
 
     request_id: str
     tenant: Tenant
     overrides: Overrides
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the two endpoints name differently."""
+
+    max_tokens: int | None
+    top_logprobs: int | None
 
 
 def chat_job(request: ChatRequest, model: str, caller: Caller) -> Job:
     """What a chat request asks of one worker."""
     messages = [_plain(message) for message in request.messages]
     kwargs = request.chat_template_kwargs or {}
-    prefix = chat_prefix(
+    chain = chat_chain(
         Scope(model, caller.tenant.namespace),
         messages,
         template_kwargs=kwargs,
@@ -62,39 +65,52 @@ def chat_job(request: ChatRequest, model: str, caller: Caller) -> Job:
         messages=msgspec.json.encode(messages),
         template_kwargs=msgspec.json.encode(kwargs) if kwargs else b"",
     )
-    decoding = _decoding(
-        request,
+    asked = _Asked(
         request.max_completion_tokens or request.max_tokens,
         (request.top_logprobs or 0) if request.logprobs else None,
     )
-    part = _part(caller, decoding, prompt, prefix)
+    decoding = _decoding(request, caller, asked)
+    part = Part(_want(request, model, caller, chain), _ask(caller, decoding, prompt))
     return Job(caller.request_id, caller.tenant, model, "chat_completions", (part,))
 
 
 def completion_job(request: CompletionRequest, model: str, caller: Caller, lead: int) -> Job:
     """What a completion request asks, one part per prompt; `lead` characters name a prefix."""
     scope, overrides = Scope(model, caller.tenant.namespace), _overrides(request, caller)
-    decoding = _decoding(request, request.max_tokens or _COMPLETION_MAX_TOKENS, request.logprobs)
+    asked = _Asked(request.max_tokens or _COMPLETION_MAX_TOKENS, request.logprobs)
     parts = []
-    for prompt in _prompts(request):
+    for position, prompt in enumerate(_prompts(request)):
+        # Equal prompts of one request get answers of their own, unless a seed is named.
+        decoding = _decoding(request, replace(caller, seed=caller.seed + position), asked)
         if isinstance(prompt, TextPrompt):
-            prefix = text_prefix(scope, prompt.text, lead, overrides)
+            chain = text_chain(scope, prompt.text, lead, overrides)
         else:
-            prefix = token_prefix(scope, prompt.token_ids, lead, overrides)
-        parts.append(_part(caller, decoding, prompt, prefix))
+            chain = token_chain(scope, prompt.token_ids, lead, overrides)
+        want = _want(request, model, caller, chain)
+        parts.append(Part(want, _ask(caller, decoding, prompt)))
     return Job(caller.request_id, caller.tenant, model, "completions", tuple(parts))
 
 
-def _part(caller: Caller, decoding: Decoding, prompt: Prompt, prefix: StaticPrefix) -> Part:
-    ask = Ask(
+def _want(request: SharedFields, model: str, caller: Caller, chain: Chain) -> Want:
+    session = caller.overrides.session or request.prompt_cache_key or _user(request)
+    return Want(model, caller.tenant.id, chain, session=session)
+
+
+def _user(request: SharedFields) -> str | None:
+    """Whom the client asks for, if it says so by a string."""
+    user = msgspec.json.decode(request.user) if bytes(request.user) else None
+    return user if isinstance(user, str) else None
+
+
+def _ask(caller: Caller, decoding: Decoding, prompt: Prompt) -> Ask:
+    """All but what the route adds: the boundaries to name and the tokens expected."""
+    return Ask(
         trace_id=caller.request_id,
         tenant=caller.tenant.id,
         namespace=caller.tenant.namespace,
         prompt=prompt,
         decoding=decoding,
-        boundaries=() if prefix.boundary is None else (prefix.boundary,),
     )
-    return Part(prefix.key, ask)
 
 
 def _plain(message: Message) -> dict[str, object]:
@@ -134,16 +150,16 @@ def _overrides(request: SharedFields, caller: Caller) -> Overrides:
     return replace(caller.overrides, cache_key=request.prompt_cache_key)
 
 
-def _decoding(request: SharedFields, max_tokens: int | None, top_logprobs: int | None) -> Decoding:
+def _decoding(request: SharedFields, caller: Caller, asked: _Asked) -> Decoding:
     return Decoding(
-        sampling=_sampling(request),
-        stopping=_stopping(request, max_tokens),
+        sampling=_sampling(request, caller.seed),
+        stopping=_stopping(request, asked.max_tokens),
         n=request.n or 1,
-        top_logprobs=top_logprobs,
+        top_logprobs=asked.top_logprobs,
     )
 
 
-def _sampling(request: SharedFields) -> Sampling:
+def _sampling(request: SharedFields, seed: int) -> Sampling:
     """Defaults are OpenAI's; top_k -1 is another server's way to say 0, a seed may be negative."""
     return Sampling(
         temperature=_or(request.temperature, 1.0),
@@ -153,7 +169,7 @@ def _sampling(request: SharedFields) -> Sampling:
         presence_penalty=request.presence_penalty or 0.0,
         frequency_penalty=request.frequency_penalty or 0.0,
         repetition_penalty=_or(request.repetition_penalty, 1.0),
-        seed=None if request.seed is None else request.seed % 2**64,
+        seed=seed if request.seed is None else request.seed % 2**64,
         logit_bias={int(key): bias for key, bias in (request.logit_bias or {}).items()},
     )
 

@@ -6,29 +6,45 @@ is one event, and the stream ends without `[DONE]`.
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Callable
+
 import msgspec
 from starlette.types import Send
 
-from gateway.errors import GatewayError, face_of, public_body
+from gateway.errors import GatewayError, Headers, face_of, public_body, retry_after_s
 from gateway.http.answer import error_event
 
 _JSON = b"application/json"
 _EVENTS = b"text/event-stream; charset=utf-8"
 
 
-class Reply:
-    """One response on its way. worker: who serves it, once that is known."""
+def _nothing() -> None:
+    """There is no connection to end."""
 
-    def __init__(self, send: Send, request_id: str):
+
+class Reply:
+    """One response on its way. worker: who serves it, once that is known; headers: further ones.
+
+    blocked_since: since when the client takes nothing, by time.monotonic; None: it does.
+    """
+
+    def __init__(self, send: Send, request_id: str, abort: Callable[[], None] = _nothing):
         self._send = send
         self.request_id = request_id
+        self.abort = abort
         self._started = False
         self.worker = ""
+        self.blocked_since: float | None = None
+        self.headers: Headers = ()
 
     async def whole(self, body: bytes, status: int = 200, content_type: bytes = _JSON) -> None:
         """Answer in one piece."""
         await self._start(status, [(b"content-type", content_type), _length(body)])
+        self.blocked_since = time.monotonic()
         await self._send({"type": "http.response.body", "body": body})
+        self.blocked_since = None
 
     async def events(self, events: bytes) -> None:
         """Send events; the first ones open the stream."""
@@ -36,7 +52,9 @@ class Reply:
             await self._start(
                 200, [(b"content-type", _EVENTS), (b"cache-control", b"no-cache, no-transform")]
             )
+        self.blocked_since = time.monotonic()
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
+        self.blocked_since = None
 
     async def end(self, events: bytes) -> None:
         """Send the last events and close the stream."""
@@ -48,17 +66,19 @@ class Reply:
         if self._started:
             await self.end(error_event(error))
             return
-        face = face_of(error)
         body = msgspec.json.encode(public_body(error))
         headers = [(b"content-type", _JSON), _length(body)]
-        if face.retry_after_s is not None:
-            headers.append((b"retry-after", str(face.retry_after_s).encode()))
-        await self._start(face.status, headers)
+        wait_s = retry_after_s(error)
+        if wait_s is not None:
+            headers.append((b"retry-after", b"%d" % math.ceil(wait_s)))
+        self.headers += error.headers
+        await self._start(face_of(error).status, headers)
         await self._send({"type": "http.response.body", "body": body})
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self._started = True
         headers.append((b"x-request-id", self.request_id.encode()))
+        headers += [(name.encode(), value.encode()) for name, value in self.headers]
         if self.worker:
             headers.append((b"x-pando-worker", self.worker.encode()))
         await self._send({"type": "http.response.start", "status": status, "headers": headers})

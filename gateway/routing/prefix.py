@@ -1,29 +1,39 @@
-"""The name of a request's static prefix: what sends equal beginnings to one worker. Pure.
+"""A prompt as a chain of digests, one per message boundary. Pure.
 
-Chat: the tools and the leading system and developer messages. Where there are none, the first
-message, so that a conversation still stays where it began. Completions: the leading part of the
-prompt. An override (`X-Pando-Prefix`, `X-Pando-Document`, `prompt_cache_key`) replaces the content
-in the key; the boundary always names the content itself, since the worker's cache holds that.
+    start        model, namespace, tools, template variables
+    boundary 1   start + message 0                   static prefix: the tools and the leading
+    boundary 2   boundary 1 + message 1              system and developer messages, else the
+    ...                                              first message
+    boundary n   boundary n-1 + message n-1          the end of the prompt
 
-    messages   [0: system] [1: developer] [2: user] [3: assistant] ...
-               [0 ------------------- 2)   static prefix, boundary.num_messages = 2
+Two prompts share a digest only if they are equal up to there, so a worker's cache is known by the
+digests it holds, and what a follow-up shares with its conversation is found without a tokenizer.
+Plain prompts have a boundary every `lead` characters or token ids, and one at their end.
 
-Model and tenant namespace are part of every digest: tenants never share one.
+The static prefix also has a key, which groups requests and names them on the ring. An override
+(`X-Pando-Prefix`, `X-Pando-Document`, `prompt_cache_key`) replaces the content in the key; the
+boundaries always name the content itself, since the workers' caches hold that.
+
+Model and tenant namespace begin every chain: tenants never share a digest. Digests are
+cryptographic, so that no tenant can forge another's.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NewType
 
 import msgspec
 
-from gateway.request import Boundary
+from gateway.request import Boundary, Unit
 
 PrefixKey = NewType("PrefixKey", bytes)
+Messages = Sequence[Mapping[str, object]]
 
+DIGEST_BYTES = 16
+TOKEN_BYTES = 4
 _LEADING_ROLES = ("system", "developer")
 _canonical = msgspec.json.Encoder(order="sorted")
 
@@ -38,54 +48,149 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What the client says of its prefix, strongest first; None: nothing."""
+    """What the client says of its prefix, strongest first; None: nothing. session: of itself."""
 
     prefix: str | None = None
     document: str | None = None
     cache_key: str | None = None
+    session: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class StaticPrefix:
-    """The routing key, and the position in the messages that it stands for, where it has one."""
+class Chain:
+    """A prompt's boundaries, from its beginning to its end; three sequences of one length.
+
+    digests: everything up to the boundary. places: messages, characters or token ids before it.
+    sizes: bytes before it, tools included. static_depth: boundaries of the static prefix, which is
+    digests[:static_depth]. key: what groups requests of one static prefix.
+    """
 
     key: PrefixKey
-    boundary: Boundary | None = None
+    digests: tuple[bytes, ...]
+    places: tuple[int, ...]
+    sizes: tuple[int, ...]
+    unit: Unit
+    static_depth: int
+
+    @property
+    def num_bytes(self) -> int:
+        """The whole prompt's."""
+        return self.sizes[-1] if self.sizes else 0
+
+    @property
+    def static_digest(self) -> bytes:
+        """Names the static prefix as it lies in the caches."""
+        return self.digests[self.static_depth - 1] if self.digests else b""
+
+    def bytes_after(self, depth: int) -> int:
+        """How much of the prompt lies behind its first `depth` boundaries."""
+        return self.num_bytes - self.sizes[depth - 1] if depth else self.num_bytes
+
+    def depths(self, limit: int, known: Container[bytes] = ()) -> list[int]:
+        """The boundaries that a worker is asked to name, in order: at most `limit` of them.
+
+        Not those that are known to lie there. The last ones, since conversations go on there, the
+        static one, and every 2nd, 4th, 8th... of the others, so that prompts with one beginning
+        name the same ones.
+        """
+        wanted = [d for d, digest in enumerate(self.digests, 1) if digest not in known]
+        if len(wanted) <= limit:
+            return wanted
+        num_last = max(limit // 2, 1)
+        chosen, before = set(wanted[-num_last:]), wanted[:-num_last]
+        if limit > num_last and self.static_depth in before:
+            chosen.add(self.static_depth)
+        room, stride = limit - len(chosen), 1
+        while len(before) > room:
+            stride *= 2
+            before = [depth for depth in before if depth % stride == 0]
+        return sorted(chosen.union(before))
+
+    def boundaries(self, limit: int, known: Container[bytes] = ()) -> tuple[Boundary, ...]:
+        """What a worker is asked to name; nothing of what is known to lie there."""
+        return tuple(
+            Boundary(self.digests[depth - 1], self.places[depth - 1], self.unit)
+            for depth in self.depths(limit, known)
+        )
 
 
-def chat_prefix(
+def chat_chain(
     scope: Scope,
-    messages: Sequence[Mapping[str, object]],
-    tools: Sequence[Mapping[str, object]] = (),
+    messages: Messages,
+    tools: Messages = (),
     template_kwargs: Mapping[str, object] | None = None,
     overrides: Overrides = Overrides(),
-) -> StaticPrefix:
-    """Name what the messages begin with. template_kwargs count in the boundary alone."""
-    num_messages = _static_length(messages, tools)
-    content = _canonical.encode((tools, messages[:num_messages]))
-    digest = _digest(scope, "chat", content)
-    marked = digest
-    if template_kwargs:
-        marked = _digest(scope, "chat", content, _canonical.encode(template_kwargs))
-    key = _override(scope, overrides) or digest
-    return StaticPrefix(PrefixKey(key), Boundary(marked, num_messages))
+) -> Chain:
+    """Name a chat. Template variables count in the boundaries and not in the key."""
+    static = _static_length(messages, tools)
+    head = _canonical.encode(tools) if tools else b""
+    walk = _Walk(scope, b"chat", head, _canonical.encode(template_kwargs or {}))
+    if tools:
+        walk.mark(0, len(head))
+    static_parts = [head]
+    for position, message in enumerate(messages):
+        part = _canonical.encode(message)
+        if position < static:
+            static_parts.append(part)
+        walk.step(part)
+        walk.mark(position + 1, len(part))
+    key = _override(scope, overrides) or _digest(scope, b"chat", *static_parts)
+    return walk.chain(key, Unit.MESSAGES, static + bool(tools))
 
 
-def text_prefix(scope: Scope, text: str, lead: int, overrides: Overrides) -> StaticPrefix:
-    """Name a plain prompt by its first `lead` characters."""
-    key = _override(scope, overrides) or _digest(scope, "text", text[:lead].encode())
-    return StaticPrefix(PrefixKey(key))
+def text_chain(scope: Scope, text: str, lead: int, overrides: Overrides = Overrides()) -> Chain:
+    """Name a plain prompt, with a boundary every `lead` characters."""
+    walk = _Walk(scope, b"text")
+    for start in range(0, len(text), lead):
+        part = text[start : start + lead].encode()
+        walk.step(part)
+        walk.mark(min(start + lead, len(text)), len(part))
+    key = _override(scope, overrides) or _digest(scope, b"text", text[:lead].encode())
+    return walk.chain(key, Unit.CHARS, 1)
 
 
-def token_prefix(scope: Scope, token_ids: bytes, lead: int, overrides: Overrides) -> StaticPrefix:
-    """Name a prompt of packed token ids by its first `lead` ids."""
-    key = _override(scope, overrides) or _digest(scope, "tokens", token_ids[: lead * 4])
-    return StaticPrefix(PrefixKey(key))
+def token_chain(
+    scope: Scope, token_ids: bytes, lead: int, overrides: Overrides = Overrides()
+) -> Chain:
+    """Name a prompt of packed token ids, with a boundary every `lead` ids."""
+    walk = _Walk(scope, b"tokens")
+    width = lead * TOKEN_BYTES
+    for start in range(0, len(token_ids), width):
+        part = token_ids[start : start + width]
+        walk.step(part)
+        walk.mark((start + len(part)) // TOKEN_BYTES, len(part))
+    key = _override(scope, overrides) or _digest(scope, b"tokens", token_ids[:width])
+    return walk.chain(key, Unit.TOKENS, 1)
 
 
-def _static_length(
-    messages: Sequence[Mapping[str, object]], tools: Sequence[Mapping[str, object]]
-) -> int:
+class _Walk:
+    """One pass over a prompt: every byte is hashed once."""
+
+    def __init__(self, scope: Scope, kind: bytes, *parts: bytes):
+        self._state = _begun(scope, kind, *parts)
+        self._digests: list[bytes] = []
+        self._places: list[int] = []
+        self._sizes: list[int] = []
+
+    def step(self, part: bytes) -> None:
+        """The prompt goes on with this part, whose borders count."""
+        self._state.update(len(part).to_bytes(8, "little"))
+        self._state.update(part)
+
+    def mark(self, place: int, num_bytes: int) -> None:
+        """A boundary lies here, so many bytes after the last one."""
+        self._digests.append(self._state.digest())
+        self._places.append(place)
+        self._sizes.append(num_bytes + (self._sizes[-1] if self._sizes else 0))
+
+    def chain(self, key: bytes, unit: Unit, static_depth: int) -> Chain:
+        """All that was passed."""
+        digests = tuple(self._digests)
+        places, sizes = tuple(self._places), tuple(self._sizes)
+        return Chain(PrefixKey(key), digests, places, sizes, unit, min(static_depth, len(digests)))
+
+
+def _static_length(messages: Messages, tools: Messages) -> int:
     """How many leading messages are static."""
     length = 0
     while length < len(messages) and messages[length].get("role") in _LEADING_ROLES:
@@ -95,19 +200,23 @@ def _static_length(
 
 def _override(scope: Scope, overrides: Overrides) -> bytes | None:
     for kind, value in (
-        ("prefix", overrides.prefix),
-        ("document", overrides.document),
-        ("cache_key", overrides.cache_key),
+        (b"prefix", overrides.prefix),
+        (b"document", overrides.document),
+        (b"cache_key", overrides.cache_key),
     ):
         if value is not None:
             return _digest(scope, kind, value.encode())
     return None
 
 
-def _digest(scope: Scope, kind: str, *parts: bytes) -> bytes:
+def _digest(scope: Scope, kind: bytes, *parts: bytes) -> bytes:
     """Sixteen bytes that two prefixes share only if they are equal; parts keep their borders."""
-    state = hashlib.blake2b(digest_size=16)
-    for part in (scope.model.encode(), scope.namespace, kind.encode(), *parts):
+    return _begun(scope, kind, *parts).digest()
+
+
+def _begun(scope: Scope, kind: bytes, *parts: bytes) -> hashlib.blake2b:
+    state = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for part in (scope.model.encode(), scope.namespace, kind, *parts):
         state.update(len(part).to_bytes(8, "little"))
         state.update(part)
-    return state.digest()
+    return state

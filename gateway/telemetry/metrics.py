@@ -167,11 +167,31 @@ class Telemetry:
         )
         self.routes = self._counter(
             "routing_decisions",
-            "Requests sent to a worker, by why it was chosen.",
-            ["worker", "reason"],
+            "Requests sent to a worker, by the policy and why it was chosen.",
+            ["worker", "policy", "reason"],
+        )
+        self.predicted_tokens = self._counter(
+            "predicted_tokens",
+            "Prompt tokens of finished requests that routing took to be cached.",
+            ["model"],
+        )
+        self.prediction_error = self._counter(
+            "prediction_error_tokens",
+            "Between the tokens taken to be cached and those that were, whichever way.",
+            ["model"],
         )
         self.retries = self._counter(
             "retries", "Requests sent to a further worker, by the error of the last.", ["code"]
+        )
+        self.continuations = self._counter(
+            "continuations",
+            "Of the retries, those that went on behind output that a client had already.",
+            ["code"],
+        )
+        self.cache_gaps = self._counter(
+            "cache_gaps",
+            "Times that cache events were missing and a snapshot was asked for.",
+            ["worker"],
         )
         self.cache_events = self._counter(
             "cache_events", "Cache events that workers reported, by kind.", ["worker", "kind"]
@@ -207,6 +227,18 @@ class Telemetry:
         """Show the gauges of the live workers, by name, whenever the metrics are read."""
         self.registry.register(_WorkerCollector(workers))
 
+    def watch_queue(self, waiting: Callable[[], Mapping[str, int]]) -> None:
+        """Show how many requests wait, by tenant, whenever the metrics are read."""
+        self.registry.register(_QueueCollector(waiting))
+
+    def watch_stalls(self, cut_total: Callable[[], int]) -> None:
+        """Show how many clients were cut since they took nothing."""
+        self.registry.register(
+            _TotalCollector(
+                "pando_gateway_stalled_clients", "Clients cut since they took nothing.", cut_total
+            )
+        )
+
     def exposition(self) -> bytes:
         """All metrics in the text format of Prometheus."""
         return generate_latest(self.registry)
@@ -220,6 +252,9 @@ _WORKER_GAUGES = {
     "total_pages": "Pages of the worker's pool.",
     "used_pages": "Pages that a request refers to.",
     "cached_pages": "Pages without a request that can still be matched.",
+    "queued_tokens": "Prompt tokens that the worker has still to compute, as routing counts them.",
+    "view_boundaries": "Boundaries of prompts that the worker is known or expected to hold.",
+    "view_stale": "1 while what is known of the worker's cache is old.",
 }
 # Since the worker's process started; all gateways' requests together.
 _WORKER_COUNTERS = {
@@ -229,6 +264,37 @@ _WORKER_COUNTERS = {
     "evicted_pages": "Cached pages that the worker gave up for others.",
     "preemptions": "Sequences that gave their pages back to wait.",
 }
+
+
+class _TotalCollector(Collector):
+    """One counter that is kept elsewhere, read at scrape time."""
+
+    def __init__(self, name: str, sentence: str, total: Callable[[], int]):
+        self._name = name
+        self._sentence = sentence
+        self._total = total
+
+    def collect(self) -> Iterator[Metric]:
+        """The counter."""
+        yield CounterMetricFamily(self._name, self._sentence, value=self._total())
+
+
+class _QueueCollector(Collector):
+    """Waiting requests by tenant, read from the dispatcher at scrape time."""
+
+    def __init__(self, waiting: Callable[[], Mapping[str, int]]):
+        self._waiting = waiting
+
+    def collect(self) -> Iterator[Metric]:
+        """One gauge, one sample per tenant that has requests waiting."""
+        gauge = GaugeMetricFamily(
+            "pando_gateway_waiting_requests",
+            "Requests that wait at the gateway for a worker with credit.",
+            labels=["tenant"],
+        )
+        for tenant, count in self._waiting().items():
+            gauge.add_metric([tenant], count)
+        yield gauge
 
 
 class _WorkerCollector(Collector):

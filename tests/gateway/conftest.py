@@ -19,13 +19,28 @@ from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
 from gateway.__main__ import Gateway, build, serving_config
-from gateway.config import GatewayConfig, LimitConfig, LinkConfig, TenantConfig, WorkerConfig
+from gateway.config import (
+    ForeignConfig,
+    GatewayConfig,
+    LimitConfig,
+    LinkConfig,
+    PolicyConfig,
+    QueueConfig,
+    RetryConfig,
+    RoutingConfig,
+    TenantConfig,
+    WorkerConfig,
+)
 from gateway.request import Ask, Deliver
 from gateway.telemetry.log import EventLog
 from proto import worker_pb2 as pb
 from tests.gateway.fake_worker import FakeWorker, Script
 
 FAST_LINK = LinkConfig(hello_timeout_s=0.3, silence_s=1.5, backoff_min_s=0.02, backoff_max_s=0.1)
+
+
+# So that a test knows where the next request goes.
+BY_RING = RoutingConfig(policy=PolicyConfig("consistent"))
 
 
 class Chat(TypedDict):
@@ -57,6 +72,10 @@ class GatewaySettings(TypedDict, total=False):
     tenants: tuple[TenantConfig, ...]
     limits: LimitConfig
     link: LinkConfig
+    routing: RoutingConfig
+    queue: QueueConfig
+    foreign: tuple[ForeignConfig, ...]
+    retries: RetryConfig
     keep_alive_s: float
     request_timeout_s: float
     shutdown_s: float
@@ -150,7 +169,12 @@ async def serve() -> AsyncIterator[Serve]:
 
         async def start(*workers: FakeWorker, **settings: Unpack[GatewaySettings]) -> Live:
             targets = tuple(WorkerConfig(address=worker.address) for worker in workers)
-            chosen: GatewaySettings = {"link": FAST_LINK, "shutdown_s": 1.0, **settings}
+            chosen: GatewaySettings = {
+                "link": FAST_LINK,
+                "routing": BY_RING,
+                "shutdown_s": 1.0,
+                **settings,
+            }
             config = GatewayConfig(port=0, workers=targets, **chosen)
             return await stack.enter_async_context(_live(config))
 

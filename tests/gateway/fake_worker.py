@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypedDict, Unpack
@@ -22,6 +23,7 @@ class StepFields(TypedDict, total=False):
     done: Iterable[pb.Done]
     failed: Iterable[pb.Failed]
     cache_events: Iterable[pb.CacheEvent]
+    snapshot: pb.Snapshot
 
 
 class OutputFields(TypedDict, total=False):
@@ -38,12 +40,16 @@ class Line:
     def __init__(self, worker: FakeWorker):
         self._worker = worker
         self._numbers = itertools.count(1)
+        self.cache_sequence = 0
         self.outbox: asyncio.Queue[pb.ToGateway | None] = asyncio.Queue()
 
     def step(self, **fields: Unpack[StepFields]) -> None:
         """Send one step."""
         number = next(self._numbers) + self._worker.sequence_shift
-        step = pb.Step(sequence=number, load=self._worker.load, **fields)
+        self.cache_sequence += len(list(fields.get("cache_events", ())))
+        step = pb.Step(
+            sequence=number, load=self._worker.load, cache_sequence=self.cache_sequence, **fields
+        )
         self.outbox.put_nowait(pb.ToGateway(step=step))
 
     def text(self, request_id: int, text: str, **fields: Unpack[OutputFields]) -> None:
@@ -114,12 +120,22 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
     heartbeat_s: float = 0.2
     sequence_shift: int = 0
     cache_events: list[pb.CacheEvent] = field(default_factory=list)
+    snapshot: list[pb.CacheEvent] = field(default_factory=list)
+    resyncs: int = 0
+    lines: list[Line] = field(default_factory=list)
     load: pb.Load = field(default_factory=pb.Load)
     hellos: list[pb.GatewayHello] = field(default_factory=list)
     submits: list[pb.Submit] = field(default_factory=list)
     cancels: list[int] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     port: int = 0
+    last_submit_at: float = 0.0
+    tasks: dict[int, tuple[asyncio.Task[None], Line]] = field(default_factory=dict)
+
+    def hand_back(self) -> None:
+        """Give every running request back, as a worker does that leaves, and serve on."""
+        for task, _ in list(self.tasks.values()):
+            task.cancel("hand back")
 
     async def start(self) -> FakeWorker:
         """Listen; a port of zero becomes the one that was free."""
@@ -143,6 +159,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
         context: grpc.aio.ServicerContext[pb.ToWorker, pb.ToGateway],
     ) -> AsyncIterator[pb.ToGateway]:
         line = Line(self)
+        self.lines.append(line)
         first = await anext(aiter(requests))
         self.hellos.append(first.hello)
         if first.hello.protocol != self.protocol == 1:
@@ -169,6 +186,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
             max_model_len=2048,
             prefix_cache="radix",
             page_size=16,
+            snapshot=self.snapshot,
         )
         return pb.ToGateway(hello=hello)
 
@@ -184,8 +202,14 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
             async for message in requests:
                 if message.WhichOneof("kind") == "submit":
                     self.submits.append(message.submit)
+                    self.last_submit_at = time.monotonic()
                     task = asyncio.create_task(self._play(message.submit, line))
                     running[message.submit.request_id] = task
+                    self.tasks[id(task)] = (task, line)
+                    task.add_done_callback(lambda done: self.tasks.pop(id(done), None))
+                elif message.WhichOneof("kind") == "resync":
+                    self.resyncs += 1
+                    line.step(snapshot=pb.Snapshot(stored=self.snapshot))
                 else:
                     self.cancels.append(message.cancel.request_id)
                     running[message.cancel.request_id].cancel()
@@ -198,5 +222,6 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
         try:
             await self.script(submit, line)
             self.ended.append(submit.request_id)
-        except asyncio.CancelledError:
-            line.fail(submit.request_id, pb.CANCELLED)
+        except asyncio.CancelledError as error:
+            code = pb.DRAINING if error.args else pb.CANCELLED
+            line.fail(submit.request_id, code)

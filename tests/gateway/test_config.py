@@ -66,6 +66,27 @@ def test_flags_stand_over_the_file(tmp_path: Path) -> None:
         ({"tenants": [{"id": "a", "keys": ["clear"]}]}, ["tenants[0].keys[0]", "clear"]),
         ({"link": {"backoff_min_s": 9}}, ["link.backoff_min_s", "9", "3.0"]),
         ({"log_level": "loud"}, ["log_level", "loud"]),
+        ({"tenants": [{"id": "a", "keys": ["a" * 64], "weight": 0}]}, ["tenants[0].weight", "0"]),
+        (
+            {"tenants": [{"id": "a", "keys": ["a" * 64], "priority": "urgent"}]},
+            ["tenants[0].priority", "urgent", "high|normal|low"],
+        ),
+        (
+            {"tenants": [{"id": "a", "keys": ["a" * 64], "quota": {"concurrency": 0}}]},
+            ["tenants[0].quota.concurrency", "0", ">= 1"],
+        ),
+        (
+            {"tenants": [{"id": "a", "keys": ["a" * 64, {"sha256": "a" * 64, "id": "x"}]}]},
+            ["tenants[0].keys.sha256", "more than once"],
+        ),
+        (
+            {"tenants": [{"id": "a", "keys": ["a" * 64]}, {"id": "b", "keys": ["a" * 64]}]},
+            ["tenants.keys", "more than once"],
+        ),
+        ({"admin": {"port": 1}}, ["admin.keys", "[]"]),
+        ({"redis": {"url": "http://u:secret@x"}}, ["redis.url", "http://***@x", "redis|rediss"]),
+        ({"redis": {"timeout_s": 0}}, ["redis.timeout_s", "0", "> 0"]),
+        ({"quota": {"cached_token_share": 2}}, ["quota.cached_token_share", "2", "<= 1"]),
     ],
 )
 def test_an_error_names_field_value_and_range(
@@ -84,3 +105,25 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None
         load(path, {})
     with pytest.raises(ConfigError, match="missing"):
         load(tmp_path / "missing.yaml", {})
+
+
+def test_a_key_may_have_a_name_and_an_end(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.yaml"
+    ci_key = f"{{sha256: {'b' * 64}, id: ci, expires_at: 2026-01-31T00:00:00Z}}"
+    path.write_text(f"tenants: [{{id: acme, keys: [{'a' * 64}, {ci_key}]}}]")
+    plain, ci = load(path, {}).tenants[0].all_keys
+    assert (plain.name, plain.expires_at) == ("a" * 12, None)
+    assert ci.name == "ci"
+    assert ci.expires_at is not None
+    assert ci.expires_at.isoformat() == "2026-01-31T00:00:00+00:00"
+
+
+def test_secrets_come_from_the_environment() -> None:
+    file = {"redis": {"url": "redis://file", "prefix": "mine"}}
+    config = load(None, file, {"PANDO_REDIS_URL": "redis://:secret@environment"})
+    assert (config.redis.url, config.redis.prefix) == ("redis://:secret@environment", "mine")
+    assert load(None, file, {"PANDO_REDIS_URL": ""}).redis.url == "redis://file"
+    assert load(None, {}, {}).redis.url is None
+    with pytest.raises(ConfigError) as caught:
+        load(None, {}, {"PANDO_REDIS_URL": "ftp://u:secret@x"})
+    assert "secret" not in str(caught.value)

@@ -6,8 +6,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 
-from worker.sequence import unpack_tokens
+import numpy as np
+import torch
+
+from worker.sampler import sample
+from worker.sequence import pack_tokens, unpack_tokens
 from worker.step import PlanRow, Sampled, StepPlan, StepResult
 
 VOCAB = 1000
@@ -82,4 +87,22 @@ class ChainRunner:
             found, token = self.memory[self._slot(row, position)]
             digest = link(digest, token) if token >= 0 else b""
             assert found == digest, f"position {position} of {length} is not this sequence's"
+        return self._drawn(row, digest)
+
+    def _drawn(self, row: PlanRow, digest: bytes) -> Sampled:
         return Sampled(row.sequence_id, next_token(digest))
+
+
+class DrawingRunner(ChainRunner):
+    """Draws from logits that follow from the last digest, as the worker's sampler draws.
+
+    For the penalties, a prompt's ids beyond VOCAB count as others below it.
+    """
+
+    def _drawn(self, row: PlanRow, digest: bytes) -> Sampled:
+        assert row.sample is not None
+        noise = np.random.default_rng(int.from_bytes(digest, "little"))
+        logits = torch.from_numpy(2 * noise.standard_normal((1, VOCAB), dtype=np.float32))
+        history = pack_tokens([token % VOCAB for token in unpack_tokens(row.sample.history)])
+        [(token, logprobs)] = sample(logits, [replace(row.sample, history=history)])
+        return Sampled(row.sequence_id, token, logprobs)

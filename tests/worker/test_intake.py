@@ -9,11 +9,11 @@ from proto import worker_pb2 as pb
 from tests.worker.text.vocabularies import sentencepiece, write_folder
 from worker.errors import InvalidRequest
 from worker.intake import Intake
-from worker.link import submission
 from worker.sequence import pack_tokens
 from worker.submission import ChatInput, Submission
 from worker.text.chat import ChatTemplate
 from worker.text.tokenizer import Tokenizer
+from worker.wire import submission
 
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 

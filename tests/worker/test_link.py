@@ -6,9 +6,8 @@ import asyncio
 import json
 import random
 import threading
-from collections.abc import AsyncIterator
+import time
 from math import inf, nan
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,24 +15,18 @@ import grpc.aio
 import pytest
 
 from proto import worker_pb2 as pb
-from proto import worker_pb2_grpc
-from tests.worker.chain import VOCAB, ChainRunner, expected
-from worker.cache.pages import PagePool
-from worker.cache.radix import RadixCache
-from worker.engine import Engine, StepReport
+from tests.worker.chain import VOCAB, expected
+from tests.worker.door import MAX_LEN, PAGES, Client, Worker
+from worker.__main__ import drain
 from worker.errors import InternalError
-from worker.health import SERVICE, Health
-from worker.intake import Intake, Prepared
-from worker.link import Identity, LinkServicer, Outgoing, WorkerState
-from worker.scheduler import Scheduler, SchedulerLimits
-from worker.sequence import pack_tokens, unpack_tokens
-from worker.service import INLINE_BYTES, LONG_AT_ONCE, Service, ServiceLimits
+from worker.health import SERVICE
+from worker.intake import Prepared
+from worker.link import Outgoing, WorkerState
+from worker.sequence import pack_tokens
+from worker.service import INLINE_BYTES, LONG_AT_ONCE
 from worker.submission import Submission
-from worker.text.chat import ChatTemplate
-from worker.text.tokenizer import Tokenizer
 
-PAGES, SIZE, MAX_LEN = 256, 4, 512
-GREEDY = pb.Sampling(temperature=0, top_p=1, repetition_penalty=1)
+ENDLESS = pb.Stopping(max_tokens=500, ignore_eos=True)
 
 
 def sampling(**fields: Any) -> pb.Sampling:
@@ -42,140 +35,6 @@ def sampling(**fields: Any) -> pb.Sampling:
 
 def assert_true(value: bool) -> None:
     assert value
-
-
-class Worker:
-    """Everything of a worker but the model."""
-
-    def __init__(self, folder: Path) -> None:
-        self.tokenizer = Tokenizer.load(folder)
-        template = ChatTemplate.load(folder, self.tokenizer, MAX_LEN)
-        self.intake = Intake(self.tokenizer, template, MAX_LEN, random.Random(0))
-        self.service = Service(self.intake, self.tokenizer, ServiceLimits(8, 24))
-        self.pool = PagePool(PAGES, SIZE, keep_freed=True)
-        self.cache = RadixCache(self.pool)
-        self.runner = ChainRunner(PAGES, SIZE)
-        loop = asyncio.get_running_loop()
-
-        def on_report(report: StepReport) -> None:
-            loop.call_soon_threadsafe(self.service.on_report, report)
-
-        scheduler = Scheduler(self.cache, SchedulerLimits(64, 8))
-        self.engine = Engine(scheduler, self.runner, on_report)
-        self.service.attach(self.engine)
-        state = WorkerState(
-            lambda: self.engine.load, self.engine.snapshot, self.tokenizer.token_bytes
-        )
-        identity = Identity(
-            "w", "i1", "m", "generate", MAX_LEN, "radix", SIZE, PAGES * SIZE, 8, "0", VOCAB
-        )
-        self.server = grpc.aio.server()
-        self.servicer = LinkServicer(identity, self.service, state, heartbeat_s=0.2)
-        self.servicer.serve(self.server)
-        self.health = Health()
-        self.health.serve(self.server)
-        self.port = self.server.add_insecure_port("127.0.0.1:0")
-
-    async def quiet(self) -> None:
-        """Waits until nothing is live and no page is in use."""
-        async with asyncio.timeout(10):
-            await self.service.idle()
-            while self.engine.load.used_pages or self.engine.load.waiting:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-
-
-class Client:
-    """A gateway's end of a link, with everything that came by request."""
-
-    def __init__(self, port: int) -> None:
-        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
-        self.call = worker_pb2_grpc.WorkerStub(self.channel).Link()
-        self.tokens: dict[tuple[int, int], list[int]] = {}
-        self.text: dict[tuple[int, int], str] = {}
-        self.finish: dict[tuple[int, int], str] = {}
-        self.ends: dict[int, list[pb.Done | pb.Failed]] = {}
-        self.events: list[pb.CacheEvent] = []
-        self.last = pb.Step()
-
-    async def greet(self, protocol: int = 1) -> pb.WorkerHello:
-        await self.call.write(pb.ToWorker(hello=pb.GatewayHello(protocol=protocol, gateway="test")))
-        message = await self.call.read()
-        assert isinstance(message, pb.ToGateway)
-        return message.hello
-
-    async def submit(self, number: int, tokens: list[int] | None = None, **more: Any) -> None:
-        submit = pb.Submit(request_id=number, n=1, sampling=GREEDY)
-        submit.stopping.max_tokens = 6
-        if tokens is not None:
-            submit.token_ids = pack_tokens(tokens)
-        submit.MergeFrom(pb.Submit(**more))
-        await self.call.write(pb.ToWorker(submit=submit))
-
-    async def cancel(self, number: int) -> None:
-        await self.call.write(pb.ToWorker(cancel=pb.Cancel(request_id=number)))
-
-    async def take(self) -> None:
-        message = await self.call.read()
-        assert isinstance(message, pb.ToGateway)
-        step = message.step
-        assert step.sequence == self.last.sequence + 1
-        assert step.cache_sequence >= self.last.cache_sequence
-        self.last = step
-        for output in step.outputs:
-            key = (output.request_id, output.choice)
-            assert output.request_id not in self.ends, "output after the end"
-            self.tokens.setdefault(key, []).extend(unpack_tokens(output.token_ids))
-            self.text[key] = self.text.get(key, "") + output.text
-            if output.finish_reason:
-                assert key not in self.finish
-                self.finish[key] = pb.FinishReason.Name(output.finish_reason)
-        for done in step.done:
-            self.ends.setdefault(done.request_id, []).append(done)
-        for failed in step.failed:
-            self.ends.setdefault(failed.request_id, []).append(failed)
-        self.events += step.cache_events
-
-    async def until(self, *numbers: int) -> None:
-        async with asyncio.timeout(20):
-            while not all(number in self.ends for number in numbers):
-                await self.take()
-
-    def failure(self, number: int) -> pb.Failed:
-        (end,) = self.ends[number]
-        assert isinstance(end, pb.Failed)
-        return end
-
-    def usage(self, number: int) -> pb.Usage:
-        (end,) = self.ends[number]
-        assert isinstance(end, pb.Done)
-        return end.usage
-
-    async def leave(self) -> None:
-        self.call.cancel()
-        await self.channel.close(None)
-
-
-@pytest.fixture
-async def worker(smollm2_folder: Path) -> AsyncIterator[Worker]:
-    worker = Worker(smollm2_folder)
-    worker.engine.start(lambda: None)
-    await worker.server.start()
-    yield worker
-    await worker.server.stop(grace=0)
-    worker.engine.stop()
-    tallies = worker.service.tallies
-    ended = tallies.done + sum(tallies.failed.values())
-    assert tallies.accepted == ended + worker.service.num_live
-    worker.cache.check()
-
-
-@pytest.fixture
-async def client(worker: Worker) -> AsyncIterator[Client]:
-    client = Client(worker.port)
-    await client.greet()
-    yield client
-    await client.leave()
-    await worker.quiet()
 
 
 async def test_token_ids_come_back_as_the_models_answer_with_usage(client: Client) -> None:
@@ -378,18 +237,73 @@ async def test_a_failed_step_fails_its_requests_without_words_of_the_inside(
     assert client.tokens[2, 0] == expected([1, 2], 6)
 
 
-async def test_a_worker_that_drains_takes_nothing_new_and_finishes_what_runs(
+async def test_a_worker_that_leaves_hands_back_what_waits_at_once_and_what_runs_in_the_end(
+    worker: Worker, client: Client
+) -> None:
+    worker.runner.on_layer = lambda: time.sleep(0.01)
+    for number in range(1, 9):
+        await client.submit(number, [number, 2, 3], stopping=ENDLESS)
+    while len(client.tokens) < 8:
+        await client.take()
+    await client.submit(9, [9, 2], expected_tokens=2)
+    while not client.last.load.waiting_sequences:
+        await client.take()
+    leaving = asyncio.create_task(drain(worker.service, 0.2))
+    await client.until(9)
+    assert not leaving.done()
+    await client.submit(10, [1, 2])
+    await client.until(10)
+    assert set(client.ends) == {9, 10}
+    assert client.last.load.draining
+    await client.until(*range(1, 9))
+    codes = {pb.FailureCode.Name(client.failure(number).code) for number in range(1, 11)}
+    assert codes == {"DRAINING"}
+    await leaving
+    assert client.last.load.assigned_tokens == 0
+
+
+async def test_what_finishes_while_the_worker_leaves_is_done(
     worker: Worker, client: Client
 ) -> None:
     await client.submit(1, [1, 2, 3], stopping=pb.Stopping(max_tokens=50))
     while (1, 0) not in client.tokens:
         await client.take()
-    worker.service.draining = True
-    await client.submit(2, [1, 2])
-    await client.until(1, 2)
-    assert pb.FailureCode.Name(client.failure(2).code) == "DRAINING"
+    leaving = asyncio.create_task(drain(worker.service, 20))
+    await client.until(1)
     assert client.tokens[1, 0] == expected([1, 2, 3], 50)
-    assert client.last.load.draining
+    assert client.usage(1).completion_tokens == 50
+    await leaving
+
+
+async def test_what_is_still_tokenised_when_the_worker_leaves_is_handed_back(
+    worker: Worker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, prepare = threading.Event(), worker.intake.prepare
+
+    def slow(submission: Submission) -> Prepared:
+        assert_true(go.wait(10))
+        return prepare(submission)
+
+    monkeypatch.setattr(worker.intake, "prepare", slow)
+    await client.submit(1, [5] * INLINE_BYTES)
+    while not worker.service.num_live:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    worker.service.leave()
+    await client.until(1)
+    assert pb.FailureCode.Name(client.failure(1).code) == "DRAINING"
+    go.set()
+
+
+async def test_what_a_worker_hands_back_leaves_before_its_link_ends(
+    worker: Worker, client: Client
+) -> None:
+    await client.submit(1, [1, 2, 3], stopping=ENDLESS)
+    while (1, 0) not in client.tokens:
+        await client.take()
+    await drain(worker.service, 0)
+    worker.servicer.close()
+    await client.until(1)
+    assert pb.FailureCode.Name(client.failure(1).code) == "DRAINING"
 
 
 async def test_cancel_ends_once_at_every_stage(worker: Worker, client: Client) -> None:
@@ -541,22 +455,29 @@ async def test_cache_events_go_on_from_where_the_hello_ended(
         await other.leave()
 
 
-async def test_a_broken_engines_requests_fail_once_and_nothing_new_is_taken(
-    worker: Worker, client: Client
+async def test_a_dead_engines_requests_are_not_failed_but_lost_with_the_link(
+    worker: Worker,
 ) -> None:
-    go = threading.Event()
+    """The gateway sees a lost worker, and goes on elsewhere."""
+    client, go = Client(worker.port), threading.Event()
+    await client.greet()
     worker.runner.on_layer = lambda: assert_true(go.wait(10))
-    for number in (1, 2):
-        await client.submit(number, [number, 5])
-    async with asyncio.timeout(10):
-        while worker.service.num_live < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await client.submit(1, [1, 5])
+    while not worker.service.num_live:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
     worker.service.abandon()
-    await client.submit(3, [3, 5])
-    await client.until(1, 2, 3)
-    codes = [pb.FailureCode.Name(client.failure(number).code) for number in (1, 2, 3)]
-    assert codes == ["INTERNAL", "INTERNAL", "DRAINING"]
+    await client.submit(2, [2, 5])
+    await client.until(2)
+    assert pb.FailureCode.Name(client.failure(2).code) == "DRAINING"
+    async with asyncio.timeout(10):
+        await drain(worker.service, 60)
+    assert 1 not in client.ends
+    worker.servicer.close()
+    while isinstance(message := await client.call.read(), pb.ToGateway):
+        assert not message.step.failed
+    await client.channel.close(None)
     go.set()
+    await worker.quiet()
 
 
 async def test_what_gathers_while_a_step_is_sent_leaves_before_the_end(worker: Worker) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from worker.request import FinishReason, Sampling, Stopping
 from worker.scheduler import Progress
-from worker.sequence import SequenceSpec, pack_tokens
+from worker.sequence import SequenceSpec
 from worker.stream import RequestStream
 from worker.submission import ChatInput, Output, StopRules, Submission
 from worker.text.tokenizer import Tokenizer
@@ -21,11 +21,14 @@ def tokenizer(smollm2_folder: Path) -> Tokenizer:
 
 
 def stream(tokenizer: Tokenizer, rules: StopRules, n: int = 1) -> RequestStream:
-    specs = [
-        SequenceSpec(number, b"", pack_tokens([1, 2, 3]), Sampling(), Stopping(99), choice=number)
-        for number in range(n)
-    ]
-    return RequestStream.open(specs, replace(CHAT, rules=rules), tokenizer)
+    request = RequestStream.open(replace(CHAT, rules=rules, n=n), 3, Stopping(99), tokenizer)
+    request.enter(
+        [
+            SequenceSpec(number, b"", b"", Sampling(), Stopping(99), choice=number)
+            for number in range(n)
+        ]
+    )
+    return request
 
 
 def play(

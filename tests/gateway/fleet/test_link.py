@@ -8,12 +8,14 @@ import random
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from gateway.config import LinkConfig, WorkerConfig
 from gateway.errors import GatewayError, WorkerLost
-from gateway.fleet.link import LinkContext, WorkerLink
-from gateway.fleet.workers import Fleet, Worker
+from gateway.fleet.link import WorkerLink
+from gateway.fleet.session import LinkContext
+from gateway.fleet.workers import Claim, Fleet, Worker
 from gateway.request import (
     Ask,
     Decoding,
@@ -313,3 +315,94 @@ async def test_load_and_cache_events_are_taken_over(
     assert live.load.cached_pages == 9
     assert links.fleet.serving("tiny") == {}
     assert links.telemetry.cache_events.labels("w0", "stored")._value.get() == 2
+
+
+def stored(name: str, num_tokens: int = 64) -> pb.CacheEvent:
+    return pb.CacheEvent(kind=pb.CacheEvent.STORED, digest=name.encode(), num_tokens=num_tokens)
+
+
+def evicted(name: str) -> pb.CacheEvent:
+    return pb.CacheEvent(kind=pb.CacheEvent.EVICTED, digest=name.encode())
+
+
+async def test_the_view_begins_with_the_hello_and_follows_the_steps(
+    links: Links, start_worker: StartWorker
+) -> None:
+    fake = await start_worker()
+    fake.snapshot = [stored("a"), stored("b", 128)]
+    links.add(fake)
+    view = (await links.linked()).view
+    assert dict(view.stored) == {b"a": 64, b"b": 128}
+    fake.lines[0].step(cache_events=[stored("c"), evicted("a")])
+    await links.until(lambda: dict(view.stored) == {b"b": 128, b"c": 64})
+    assert fake.resyncs == 0
+
+
+async def test_missing_cache_events_bring_a_snapshot_and_break_nothing(
+    links: Links, start_worker: StartWorker
+) -> None:
+    fake = await start_worker()
+    links.add(fake)
+    worker = await links.linked()
+    fake.snapshot = [stored("x"), stored("y")]
+    fake.lines[0].cache_sequence += 5
+    fake.lines[0].step(cache_events=[stored("z")])
+    await links.until(lambda: dict(worker.view.stored) == {b"x": 64, b"y": 64})
+    assert fake.resyncs == 1
+    assert links.fleet.workers() == (worker,)
+    fake.lines[0].step(cache_events=[evicted("x")])
+    await links.until(lambda: dict(worker.view.stored) == {b"y": 64})
+
+
+async def test_a_new_link_forgets_what_the_old_one_told(
+    links: Links, start_worker: StartWorker
+) -> None:
+    fake = await start_worker()
+    fake.snapshot = [stored("a")]
+    links.add(fake)
+    await links.linked()
+    await fake.stop()
+    await links.until(lambda: not links.fleet.workers())
+    fake.snapshot, fake.incarnation = [stored("b")], "second"
+    await fake.start()
+    assert dict((await links.linked()).view.stored) == {b"b": 64}
+
+
+async def test_a_worker_whose_engine_hangs_is_left(links: Links, start_worker: StartWorker) -> None:
+    settings = structs.replace(FAST_LINK, wedge_s=0.3)
+    fake = await start_worker(script=silence, heartbeat_s=0.05)
+    links.add(fake, settings)
+    door = (await links.linked()).door
+    events: list[Event] = []
+    fake.load = pb.Load(running_sequences=1, steps_total=7)
+    with door.submit(ASK, events.append):
+        await ended(events, links)
+    assert isinstance(error(events[-1]), WorkerLost)
+    assert links.breaks("wedged") == 1
+
+
+async def test_a_worker_that_computes_or_has_nothing_to_do_is_not_left(
+    links: Links, start_worker: StartWorker
+) -> None:
+    settings = structs.replace(FAST_LINK, wedge_s=0.3)
+    idle = await start_worker(name="idle", heartbeat_s=0.05)
+    busy = await start_worker(name="busy", heartbeat_s=0.05)
+    links.add(idle, settings)
+    links.add(busy, settings)
+    for number in range(20):
+        busy.load = pb.Load(running_sequences=1, steps_total=number)
+        await asyncio.sleep(0.05)
+    assert len(links.fleet.workers()) == 2
+    assert links.breaks("wedged") == 0
+
+
+async def test_what_other_gateways_expect_of_a_worker_is_not_ours(
+    links: Links, start_worker: StartWorker
+) -> None:
+    fake = await start_worker(load=pb.Load(assigned_tokens=900))
+    links.add(fake)
+    worker = await links.linked()
+    await links.until(lambda: worker.others_tokens == 900)
+    with links.fleet.lease(worker, Claim(1, 250)):
+        assert worker.queued_tokens == 1150
+    assert worker.queued_tokens == 900

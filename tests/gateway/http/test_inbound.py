@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from starlette.types import Message, Receive, Scope
@@ -57,34 +58,52 @@ async def test_a_body_that_stops_or_whose_sender_leaves_is_given_up() -> None:
         await read_body(SCOPE, receiving(piece(b"a"), GONE), 9, 60)
 
 
-async def test_a_hang_up_cancels_the_work_and_says_so() -> None:
+class Client:
+    """A client that hangs up when it is told to, or has before anybody listened."""
+
+    def __init__(self, gone: bool = False):
+        self._gone = gone
+        self.call: Callable[[], None] | None = None
+
+    def on_hang_up(self, call: Callable[[], None] | None) -> None:
+        self.call = call
+        if call is not None and self._gone:
+            asyncio.get_running_loop().call_soon(call)
+
+    def hang_up(self) -> None:
+        if self.call is not None:
+            self.call()
+
+
+@pytest.mark.parametrize("before", [True, False])
+async def test_a_hang_up_cancels_the_work_and_says_so(before: bool) -> None:
     unwound = asyncio.Event()
+    client = Client(gone=before)
 
     async def work() -> None:
         try:
+            if not before:
+                asyncio.get_running_loop().call_soon(client.hang_up)
             await asyncio.Event().wait()
         finally:
             unwound.set()
 
     with pytest.raises(ClientGone):
-        await unless_gone(receiving(GONE), work())
+        await unless_gone(client, work())
     assert unwound.is_set()
+    assert client.call is None
     assert pending_cancels() == 0
 
 
-async def test_the_end_of_the_answer_is_no_hang_up() -> None:
-    complete = asyncio.Event()
-
-    async def receive() -> Message:
-        await complete.wait()
-        return GONE
+async def test_a_hang_up_after_the_work_cancels_nothing() -> None:
+    client = Client()
 
     async def work() -> None:
-        complete.set()
+        pass
 
-    await unless_gone(receive, work())
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await unless_gone(client, work())
+    client.hang_up()
+    await asyncio.sleep(0)
     assert pending_cancels() == 0
 
 
@@ -92,7 +111,7 @@ async def test_a_cancel_from_elsewhere_stays_a_cancel() -> None:
     async def work() -> None:
         await asyncio.Event().wait()
 
-    task = asyncio.create_task(unless_gone(receiving(), work()))
+    task = asyncio.create_task(unless_gone(Client(), work()))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

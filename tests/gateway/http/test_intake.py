@@ -16,7 +16,7 @@ from gateway.request import ChatPrompt, Sampling, Stopping, TextPrompt, TokenPro
 from gateway.routing.prefix import Overrides
 from gateway.tenancy.tenants import Tenant
 
-CALLER = Caller("req-1", Tenant("acme", b"space"), Overrides())
+CALLER = Caller("req-1", Tenant("acme", b"space"), Overrides(), seed=1)
 
 
 def chat(**fields: object) -> Job:
@@ -31,7 +31,7 @@ def completion(**fields: object) -> Job:
 
 def test_defaults_are_openais() -> None:
     decoding = chat().parts[0].ask.decoding
-    assert decoding.sampling == Sampling()
+    assert decoding.sampling == Sampling(seed=1)
     assert decoding.stopping == Stopping()
     assert (decoding.n, decoding.top_logprobs) == (1, None)
     assert completion(prompt="x").parts[0].ask.decoding.stopping.max_tokens == 16

@@ -1,35 +1,35 @@
-"""Equal beginnings have equal keys; tenants and models never share one."""
+"""Equal beginnings have equal digests and keys; tenants and models never share one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.request import Boundary
+from gateway.request import Unit
 from gateway.routing.prefix import (
+    Chain,
     Overrides,
     Scope,
-    StaticPrefix,
-    chat_prefix,
-    text_prefix,
-    token_prefix,
+    chat_chain,
+    text_chain,
+    token_chain,
 )
 
 ACME = Scope("m", b"acme")
-NONE = Overrides()
-SYSTEM = {"role": "system", "content": "Be brief."}
-DEVELOPER = {"role": "developer", "content": "Use metres."}
+SYSTEM: dict[str, object] = {"role": "system", "content": "Be brief."}
+DEVELOPER: dict[str, object] = {"role": "developer", "content": "Use metres."}
 FUNCTION: dict[str, object] = {"name": "f", "parameters": {"a": 1, "b": 2}}
 TOOL: dict[str, object] = {"type": "function", "function": FUNCTION}
 
-messages_after = st.lists(
+messages_of_any_kind = st.lists(
     st.fixed_dictionaries(
-        {"role": st.sampled_from(["user", "assistant"]), "content": st.text(max_size=9)}
+        {"role": st.sampled_from(["user", "assistant", "system"]), "content": st.text(max_size=9)}
     ),
-    max_size=4,
+    max_size=6,
 )
 
 
@@ -37,85 +37,182 @@ def user(text: str) -> dict[str, object]:
     return {"role": "user", "content": text}
 
 
-def boundary(prefix: StaticPrefix) -> Boundary:
-    assert prefix.boundary is not None
-    return prefix.boundary
+def common(first: Chain, second: Chain) -> int:
+    """How many boundaries two chains share from the start."""
+    pairs = zip(first.digests, second.digests, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min_len(first, second))
 
 
-@given(messages_after, messages_after)
-def test_the_key_depends_on_the_static_prefix_alone(
-    first: list[dict[str, str]], second: list[dict[str, str]]
+def min_len(first: Chain, second: Chain) -> int:
+    return min(len(first.digests), len(second.digests))
+
+
+@given(messages_of_any_kind, messages_of_any_kind)
+def test_two_chats_share_the_digests_of_what_they_have_in_common_and_no_more(
+    first: list[dict[str, object]], second: list[dict[str, object]]
 ) -> None:
-    assert chat_prefix(ACME, [SYSTEM, *first]) == chat_prefix(ACME, [SYSTEM, *second])
+    shared = 0
+    while shared < min(len(first), len(second)) and first[shared] == second[shared]:
+        shared += 1
+    one, other = chat_chain(ACME, first), chat_chain(ACME, second)
+    assert common(one, other) == shared
+    assert not set(one.digests[shared:]) & set(other.digests)
 
 
-def test_a_timestamp_in_the_users_message_changes_nothing() -> None:
-    keys = {chat_prefix(ACME, [SYSTEM, user(f"It is {hour}:00")], [TOOL]).key for hour in range(24)}
+@given(messages_of_any_kind)
+def test_what_a_chat_is_extended_by_leaves_its_digests(messages: list[dict[str, object]]) -> None:
+    short = chat_chain(ACME, messages)
+    long = chat_chain(ACME, [*messages, user("and")])
+    assert long.digests[:-1] == short.digests
+    assert long.sizes[:-1] == short.sizes
+
+
+@given(messages_of_any_kind, messages_of_any_kind)
+def test_the_key_depends_on_the_static_prefix_alone(
+    first: list[dict[str, object]], second: list[dict[str, object]]
+) -> None:
+    one = chat_chain(ACME, [SYSTEM, user("x"), *first])
+    other = chat_chain(ACME, [SYSTEM, user("y"), *second])
+    assert one.key == other.key
+    assert one.static_digest == other.static_digest
+
+
+def test_a_timestamp_in_the_users_message_changes_no_key() -> None:
+    keys = {chat_chain(ACME, [SYSTEM, user(f"It is {hour}:00")], [TOOL]).key for hour in range(24)}
     assert len(keys) == 1
 
 
-def test_tenants_and_models_differ() -> None:
+def test_tenants_and_models_share_nothing() -> None:
     scopes = [ACME, Scope("m", b"other"), Scope("n", b"acme"), Scope("ma", b"cme")]
-    makers: tuple[Callable[[Scope], bytes], ...] = (
-        lambda scope: chat_prefix(scope, [SYSTEM]).key,
-        lambda scope: boundary(chat_prefix(scope, [SYSTEM])).digest,
-        lambda scope: text_prefix(scope, "text", 10, NONE).key,
-        lambda scope: token_prefix(scope, b"\1\0\0\0", 10, NONE).key,
-        lambda scope: chat_prefix(scope, [SYSTEM], overrides=Overrides(cache_key="k")).key,
+    makers: tuple[Callable[[Scope], Chain], ...] = (
+        lambda scope: chat_chain(scope, [SYSTEM, user("Hi")]),
+        lambda scope: text_chain(scope, "text" * 10, 10),
+        lambda scope: token_chain(scope, b"\1\0\0\0" * 30, 10),
+        lambda scope: chat_chain(scope, [SYSTEM], overrides=Overrides(cache_key="k")),
     )
     for make in makers:
-        assert len({make(scope) for scope in scopes}) == len(scopes)
+        chains = [make(scope) for scope in scopes]
+        named = [name for chain in chains for name in {chain.key, *chain.digests}]
+        assert len(set(named)) == len(named)
+
+
+def test_borders_between_messages_count() -> None:
+    assert chat_chain(ACME, [user("a"), user("b")]).digests[-1] not in (
+        chat_chain(ACME, [user("ab")]).digests[-1],
+        chat_chain(ACME, [user("a"), user("b"), user("")]).digests[-1],
+    )
 
 
 def test_the_order_of_json_keys_does_not_matter_and_the_order_of_tools_does() -> None:
-    turned = json.loads(json.dumps(TOOL, sort_keys=True)[::1])
+    turned = json.loads(json.dumps(TOOL))
     turned["function"] = dict(reversed(FUNCTION.items()))
-    assert chat_prefix(ACME, [SYSTEM], [TOOL]) == chat_prefix(ACME, [SYSTEM], [turned])
+    assert chat_chain(ACME, [SYSTEM], [TOOL]) == chat_chain(ACME, [SYSTEM], [turned])
     other = {**TOOL, "type": "other"}
-    assert chat_prefix(ACME, [SYSTEM], [TOOL, other]) != chat_prefix(ACME, [SYSTEM], [other, TOOL])
+    assert chat_chain(ACME, [SYSTEM], [TOOL, other]) != chat_chain(ACME, [SYSTEM], [other, TOOL])
 
 
-def test_the_boundary_lies_after_the_leading_system_and_developer_messages() -> None:
-    lead = chat_prefix(ACME, [SYSTEM, DEVELOPER, user("Hi"), SYSTEM])
-    assert boundary(lead).num_messages == 2
-    assert boundary(chat_prefix(ACME, [user("Hi")], [TOOL])).num_messages == 0
+def test_the_static_prefix_is_the_tools_and_the_leading_system_and_developer_messages() -> None:
+    led = chat_chain(ACME, [SYSTEM, DEVELOPER, user("Hi"), SYSTEM])
+    assert (led.static_depth, led.places[led.static_depth - 1]) == (2, 2)
+    tooled = chat_chain(ACME, [user("Hi")], [TOOL])
+    assert (tooled.static_depth, tooled.places) == (1, (0, 1))
+    both = chat_chain(ACME, [SYSTEM, user("Hi")], [TOOL])
+    assert (both.static_depth, both.places) == (2, (0, 1, 2))
 
 
 def test_without_a_static_part_the_first_message_names_the_conversation() -> None:
-    first = chat_prefix(ACME, [user("Hi")])
-    later = chat_prefix(ACME, [user("Hi"), {"role": "assistant", "content": "Yes?"}, user("Go")])
-    assert first == later
-    assert boundary(first).num_messages == 1
-    assert first.key != chat_prefix(ACME, [user("Ho")]).key
+    first = chat_chain(ACME, [user("Hi")])
+    later = chat_chain(ACME, [user("Hi"), {"role": "assistant", "content": "Yes?"}, user("Go")])
+    assert first.key == later.key
+    assert first.static_digest == later.static_digest == later.digests[0]
+    assert first.key != chat_chain(ACME, [user("Ho")]).key
 
 
-def test_overrides_replace_the_key_and_leave_the_boundary() -> None:
-    plain = chat_prefix(ACME, [SYSTEM])
-    levels = [
-        Overrides("p", "d", "c"),
-        Overrides(None, "d", "c"),
-        Overrides(None, None, "c"),
-    ]
-    keys = [chat_prefix(ACME, [SYSTEM], overrides=level).key for level in levels]
+def test_overrides_replace_the_key_and_leave_the_boundaries() -> None:
+    plain = chat_chain(ACME, [SYSTEM])
+    levels = [Overrides("p", "d", "c"), Overrides(None, "d", "c"), Overrides(None, None, "c")]
+    keys = [chat_chain(ACME, [SYSTEM], overrides=level).key for level in levels]
     assert len({plain.key, *keys}) == 4
     for level, key in zip(levels, keys, strict=True):
-        other = chat_prefix(ACME, [DEVELOPER], overrides=level)
+        other = chat_chain(ACME, [DEVELOPER], overrides=level)
         assert other.key == key
-        assert other.boundary != plain.boundary
+        assert not set(other.digests) & set(plain.digests)
 
 
-def test_template_variables_move_the_boundary_not_the_route() -> None:
-    plain, varied = chat_prefix(ACME, [SYSTEM]), chat_prefix(ACME, [SYSTEM], (), {"think": False})
+def test_template_variables_move_the_boundaries_not_the_key() -> None:
+    plain, varied = chat_chain(ACME, [SYSTEM]), chat_chain(ACME, [SYSTEM], (), {"think": False})
     assert plain.key == varied.key
-    assert boundary(plain).digest != boundary(varied).digest
+    assert plain.digests != varied.digests
 
 
-def test_only_the_lead_of_a_plain_prompt_counts() -> None:
-    assert text_prefix(ACME, "abcdX", 4, NONE) == text_prefix(ACME, "abcdY", 4, NONE)
-    assert text_prefix(ACME, "abcX", 4, NONE) != text_prefix(ACME, "abcY", 4, NONE)
-    assert token_prefix(ACME, b"aaaabbbb", 1, NONE) == token_prefix(ACME, b"aaaacccc", 1, NONE)
-    assert token_prefix(ACME, b"aaaabbbb", 2, NONE) != token_prefix(ACME, b"aaaacccc", 2, NONE)
+def test_a_text_has_a_boundary_every_so_many_characters_and_at_its_end() -> None:
+    chain = text_chain(ACME, "äbcdefghij", 4)
+    assert chain.unit is Unit.CHARS
+    assert chain.places == (4, 8, 10)
+    assert chain.sizes == (5, 9, 11)
+    assert common(chain, text_chain(ACME, "äbcdefghXY", 4)) == 2
+    assert text_chain(ACME, "abcdX", 4).key == text_chain(ACME, "abcdY", 4).key
+    assert text_chain(ACME, "abcX", 4).key != text_chain(ACME, "abcY", 4).key
 
 
-def test_keys_are_the_same_in_every_process() -> None:
-    assert chat_prefix(ACME, [SYSTEM]).key.hex() == "84477d56d96e7b0e768d35e273df88f7"
+def test_token_ids_have_a_boundary_every_so_many_and_at_their_end() -> None:
+    chain = token_chain(ACME, b"aaaabbbbcccc", 2)
+    assert chain.unit is Unit.TOKENS
+    assert chain.places == (2, 3)
+    assert chain.sizes == (8, 12)
+    assert common(chain, token_chain(ACME, b"aaaabbbbdddd", 2)) == 1
+
+
+@pytest.mark.parametrize("make", [text_chain, lambda scope, _, lead: chat_chain(scope, [])])
+def test_an_empty_prompt_has_a_key_and_no_boundary(make: Callable[..., Chain]) -> None:
+    chain = make(ACME, "", 4)
+    assert (chain.digests, chain.num_bytes, chain.static_depth) == ((), 0, 0)
+    assert chain.bytes_after(0) == 0
+    assert chain.boundaries(24) == ()
+
+
+def turns(count: int) -> Chain:
+    return chat_chain(ACME, [SYSTEM, *(user(str(number)) for number in range(count - 1))])
+
+
+def test_few_boundaries_are_all_named() -> None:
+    assert turns(5).depths(8) == [1, 2, 3, 4, 5]
+    assert [one.place for one in turns(3).boundaries(8)] == [1, 2, 3]
+
+
+def test_of_many_the_static_one_the_last_ones_and_every_so_many_are_named() -> None:
+    assert turns(40).depths(8) == [1, 16, 32, 37, 38, 39, 40]
+    assert turns(41).depths(8) == [1, 16, 32, 38, 39, 40, 41]
+    assert turns(40).depths(1) == [40]
+
+
+@given(st.integers(1, 300), st.integers(1, 30))
+def test_the_end_is_always_named_and_never_more_than_allowed(count: int, limit: int) -> None:
+    depths = turns(count).depths(limit)
+    assert depths[-1] == count
+    assert len(depths) <= limit
+    assert depths == sorted(set(depths))
+
+
+def test_what_lies_there_already_is_not_named_again() -> None:
+    chain = turns(40)
+    assert chain.depths(8, chain.digests[:36]) == [37, 38, 39, 40]
+    assert chain.depths(8, chain.digests) == []
+
+
+def test_bytes_are_counted_behind_every_boundary() -> None:
+    chain = turns(3)
+    assert chain.bytes_after(0) == chain.num_bytes == sum(sizes(chain))
+    assert [chain.bytes_after(depth) for depth in (1, 2, 3)] == [
+        sum(sizes(chain)[depth:]) for depth in (1, 2, 3)
+    ]
+
+
+def sizes(chain: Chain) -> Sequence[int]:
+    return [b - a for a, b in zip((0, *chain.sizes), chain.sizes, strict=False)]
+
+
+def test_digests_are_the_same_in_every_process() -> None:
+    chain = chat_chain(ACME, [SYSTEM, user("Hi")], [TOOL])
+    assert chain.key.hex() == "9a68d797a5db2e278b4795dd59bc1e3e"
+    assert chain.digests[-1].hex() == "8d58ec357e47a99ab26f3d8e47a3a517"

@@ -1,0 +1,269 @@
+"""One prompt of a request on its way through the fleet.
+
+    waiting ──▶ placed: leased and submitted ──▶ outputs ... ──▶ done
+       ▲                    │
+       └────────────────────┘ the worker was lost, is full or leaves: another one goes on behind
+                              what the client was given already
+
+A part moves when the dispatcher places it or its run takes its events; nothing runs in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from gateway.budget import RetryBudget
+from gateway.errors import (
+    Draining,
+    GatewayError,
+    InternalError,
+    NoWorker,
+    Overloaded,
+    WorkerLost,
+    face_of,
+)
+from gateway.fleet.view import Expectation
+from gateway.fleet.workers import Claim, Fleet, Lease, Worker
+from gateway.given_out import GivenOut
+from gateway.job import Job, Part
+from gateway.queueing.dispatcher import Dispatcher, Ticket
+from gateway.request import Done, Event, Failed, Output, Usage
+from gateway.routing.route import NoCredit, Route
+from gateway.routing.router import Router
+from gateway.telemetry.log import EventLog
+from gateway.telemetry.metrics import Record, Telemetry
+from gateway.tenancy.estimate import estimated_prompt_tokens
+
+_RETRIABLE = (WorkerLost, Overloaded, Draining)
+# Seconds of a tenant's turn that an output token weighs, against a prompt token's 1.
+_OUTPUT_WEIGHT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What every part works with. attempts: workers that a part is given to, at most."""
+
+    router: Router
+    fleet: Fleet
+    dispatcher: Dispatcher
+    budget: RetryBudget
+    telemetry: Telemetry
+    log: EventLog
+    attempts: int
+    eligible: Callable[[Worker], bool]
+
+
+@dataclass(slots=True, eq=False)
+class PartRun:
+    """How far a part has come. deliver: where its events go, failures to place it included."""
+
+    means: Means
+    job: Job
+    part: Part
+    record: Record
+    deliver: Callable[[Event], None]
+    first_choice: int = 0
+    route: Route | None = None
+    _ticket: Ticket = field(init=False)
+    _given: GivenOut = field(default_factory=GivenOut)
+    _avoid: set[Worker] = field(default_factory=set)
+    _attempts: int = 0
+    _last: GatewayError | None = None
+    _refusal: GatewayError | None = None
+    _lease: Lease | None = None
+    _expectation: Expectation | None = None
+    _hold: ExitStack | None = None
+    _tokens_before: int = 0
+    _usage: Usage | None = None
+
+    def __post_init__(self) -> None:
+        tenant = self.job.tenant
+        self._ticket = Ticket(
+            model=self.job.model,
+            tenant_id=tenant.id,
+            bucket=self.part.key,
+            request=self,
+            weight=tenant.weight,
+            rank=tenant.rank,
+            max_waiting=tenant.max_queued,
+        )
+
+    def start(self) -> None:
+        """It is with a worker, or waits for one. Raises GatewayError; then nothing is held."""
+        self._enter(again=False)
+
+    # ------------------------------------------------------------------ what the dispatcher asks
+
+    def place(self) -> bool:
+        """As Placing.place."""
+        while True:
+            try:
+                route = self._choose()
+            except GatewayError as error:
+                return self._unplaceable(error)
+            if route is None:
+                return False
+            try:
+                self._submit(route)
+            except WorkerLost as error:
+                self._last = error
+                self._avoid.add(route.worker)
+                continue
+            except Exception:
+                self.means.log.exception("submit_failed", request_id=self.job.request_id)
+                return self._unplaceable(InternalError())
+            self.record.submitted()
+            return True
+
+    def fail(self, error: GatewayError) -> None:
+        """As Placing.fail."""
+        self.deliver(Failed(self._last or error))
+
+    # ------------------------------------------------------------------ what its run tells
+
+    def output(self, output: Output) -> Output:
+        """The output with its choice's number in the whole answer."""
+        if self._lease is not None:
+            self._lease.computed()
+        if self._expectation is not None:
+            self._expectation.computed()
+            self._expectation = None
+        self._given.take(output)
+        num_tokens = output.num_tokens
+        if num_tokens:
+            self.record.tokens(num_tokens)
+            self.means.dispatcher.served(self._ticket, num_tokens * _OUTPUT_WEIGHT)
+        if self.first_choice:
+            return replace(output, choice=output.choice + self.first_choice)
+        return output
+
+    def done(self, done: Done) -> Usage:
+        """The worker is through; what the part used in all."""
+        if self.route is not None:
+            self.means.fleet.succeeded(self.route.worker)
+            if not self._tokens_before:
+                self.means.router.finished(self.part.want, self.route, done.usage)
+        made_here = self._given.num_tokens - self._tokens_before
+        self._release(replace(done.usage, completion_tokens=made_here))
+        self._usage = done.usage
+        return done.usage
+
+    def bill(self, *, by_our_fault: bool) -> Usage:
+        """What the tenant pays for, over all workers: once, however many had the part.
+
+        A part that ended early is charged its prompt, by estimate, and what its client was given.
+        One that failed by our fault and gave nothing costs nothing.
+        """
+        if self._usage is not None:
+            return self._usage
+        if not self._attempts or (by_our_fault and not self._given):
+            return Usage()
+        prompt_tokens = estimated_prompt_tokens(self.part.ask.prompt)
+        return Usage(prompt_tokens, 0, self._given.num_tokens)
+
+    def failed(self, failed: Failed) -> None:
+        """Let another worker go on, or raise what ended the part."""
+        was_placed = self._hold is not None
+        worker = self.route.worker if self.route else None
+        self.release()
+        error = failed.error
+        if worker is not None and isinstance(error, WorkerLost | InternalError):
+            self.means.fleet.failed(worker)
+        if not was_placed or worker is None or not self._may_go_on(error):
+            raise error
+        self._last = error
+        self._avoid.add(worker)
+        self.means.telemetry.retries.labels(face_of(error).code).inc()
+        if self._given:
+            self.means.telemetry.continuations.labels(face_of(error).code).inc()
+        self._enter(again=True)
+
+    def release(self) -> None:
+        """Give back what the part holds, and its place in the queue."""
+        self.means.dispatcher.leave(self._ticket)
+        made_here = self._given.num_tokens - self._tokens_before
+        self._release(Usage(completion_tokens=made_here))
+
+    # ------------------------------------------------------------------ inside
+
+    def _enter(self, *, again: bool) -> None:
+        """To a worker or into the queue. Raises why neither can be."""
+        self._refusal = None
+        self.means.dispatcher.enter(self._ticket, again=again)
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _may_go_on(self, error: GatewayError) -> bool:
+        """Whether another worker may have it. A hand-back is no failure and counts as none."""
+        if self._given and not self._can_resume:
+            return False
+        if isinstance(error, Draining):
+            self._attempts -= 1
+            return True
+        if not isinstance(error, _RETRIABLE) or self._attempts >= self.means.attempts:
+            return False
+        return self.means.budget.take()
+
+    @property
+    def _can_resume(self) -> bool:
+        """Whether all that was given out is known by its token ids."""
+        return self.route is not None and self.route.worker.info.resumes
+
+    def _choose(self) -> Route | None:
+        """Where to; None: no worker has credit now, or one that may go on is still to come.
+
+        Raises NoWorker, or the error for which the last worker was left.
+        """
+        means = self.means
+        try:
+            return means.router.route(self.part.want, self._avoid, self._is_eligible)
+        except NoCredit:
+            return None
+        except NoWorker as error:
+            if self._given and self._attempts < means.attempts:
+                return None
+            raise self._last or error from None
+
+    def _is_eligible(self, worker: Worker) -> bool:
+        """Whether the worker may have it now: credit, and what was given out can go on there."""
+        return (worker.info.resumes or not self._given) and self.means.eligible(worker)
+
+    def _unplaceable(self, error: GatewayError) -> bool:
+        """No worker can have it: who entered it is told, or its run if it waited."""
+        if self._ticket.timer is None:
+            self._refusal = error
+        else:
+            self.deliver(Failed(error))
+        return True
+
+    def _submit(self, route: Route) -> None:
+        """The worker has the part, and `_hold` all that must be given back. Raises WorkerLost."""
+        ask = replace(
+            self.part.ask,
+            boundaries=route.boundaries,
+            expected_tokens=route.expected_tokens,
+            resume=self._given.resume() if self._given else (),
+        )
+        self.route = route
+        self._ticket.tokens = route.prompt_tokens
+        self._attempts += 1
+        self._tokens_before = self._given.num_tokens
+        worker = route.worker
+        with ExitStack() as stack:
+            claim = Claim(ask.decoding.n, route.expected_tokens)
+            self._lease = stack.enter_context(self.means.fleet.lease(worker, claim))
+            stack.enter_context(worker.door.submit(ask, self.deliver))
+            self._expectation = self.means.router.dispatched(self.part.want, route)
+            stack.callback(self._expectation.over)
+            self._hold = stack.pop_all()
+
+    def _release(self, usage: Usage) -> None:
+        hold, self._hold, self._lease = self._hold, None, None
+        if hold is not None and self.route is not None:
+            hold.close()
+            labels = (self.job.tenant.id, self.job.model, self.route.worker.name)
+            self.means.telemetry.count_tokens(labels, usage)

@@ -1,0 +1,217 @@
+"""Tenants as the admin API reads and writes them, wherever they are kept.
+
+Every change reads the tenant as it is, changes it, and writes it if it still is what was read;
+where somebody else was faster, it begins again, or says so if the caller named what it had read.
+Then this gateway looks at once; others that share the source, within two seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway.config import KeyConfig, TenantConfig
+from gateway.errors import Conflict, PreconditionFailed, StoreUnavailable, TenantNotFound
+from gateway.store.interface import StoreAway, UsageRow, UsageStore
+from gateway.tenancy.keys import NewKey, make_key
+from gateway.tenancy.sources import SourceAway, SourceBroken, WritableSource
+from gateway.tenancy.watch import Watch
+
+Change = Callable[[TenantConfig | None], TenantConfig | None]
+
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What must hold for a change. etag: the state it is meant for; absent: that there is none."""
+
+    etag: str | None = None
+    absent: bool = False
+
+    def check(self, held: TenantConfig | None) -> None:
+        """Raises PreconditionFailed."""
+        if self.absent and held is not None:
+            raise PreconditionFailed(
+                f"There is a tenant '{held.id}' already.", code="tenant_exists"
+            )
+        if self.etag is not None and (held is None or self.etag not in ("*", etag_of(held))):
+            raise PreconditionFailed("The tenant was changed since it was read: read it again.")
+
+
+ALWAYS = Condition()
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A tenant, where it is kept, and a name of its present state."""
+
+    config: TenantConfig
+    source: str
+    etag: str
+
+
+class Directory:
+    """Reads and writes. kept_in None: tenants can't be written here. token: random text."""
+
+    def __init__(
+        self,
+        watch: Watch,
+        kept_in: WritableSource | None,
+        usage: UsageStore,
+        wall_clock: Callable[[], float],
+        token: Callable[[int], str] = secrets.token_urlsafe,
+    ):
+        self._watch = watch
+        self._kept_in = kept_in
+        self._usage = usage
+        self._wall_clock = wall_clock
+        self._token = token
+
+    @property
+    def now(self) -> datetime:
+        """The time by which keys expire."""
+        return datetime.fromtimestamp(self._wall_clock(), UTC)
+
+    def all(self) -> list[Listed]:
+        """Every tenant once, as this gateway serves it, by id."""
+        found: dict[str, Listed] = {}
+        for source, configs in self._watch.configs():
+            for config in configs.values():
+                found.setdefault(config.id, Listed(config, source, etag_of(config)))
+        return [found[tenant] for tenant in sorted(found)]
+
+    def get(self, tenant: str) -> Listed:
+        """One tenant. Raises TenantNotFound."""
+        for source, configs in self._watch.configs():
+            if tenant in configs:
+                return Listed(configs[tenant], source, etag_of(configs[tenant]))
+        raise TenantNotFound(f"There is no tenant '{tenant}'.", param="id")
+
+    async def put(self, config: TenantConfig, keep_keys: bool, when: Condition = ALWAYS) -> Listed:
+        """The tenant is so, created if it was not there. keep_keys: those it has, not config's."""
+
+        def change(held: TenantConfig | None) -> TenantConfig:
+            when.check(held)
+            return replace(config, keys=held.keys) if keep_keys and held else config
+
+        return await self._change(config.id, change)
+
+    async def delete(self, tenant: str, when: Condition = ALWAYS) -> None:
+        """The tenant is gone; its requests that run end by themselves."""
+
+        def change(held: TenantConfig | None) -> None:
+            when.check(_known(tenant, held))
+
+        await self._change(tenant, change)
+
+    async def add_key(self, tenant: str, id_: str | None, expires_at: datetime | None) -> NewKey:
+        """The tenant has a new key besides those it has."""
+        new = make_key(id_, self.now.replace(microsecond=0), expires_at, self._token)
+
+        def change(held: TenantConfig | None) -> TenantConfig:
+            known = _known(tenant, held)
+            if any(key.name == new.config.name for key in known.all_keys):
+                raise Conflict(
+                    f"Tenant '{tenant}' has a key '{new.config.name}' already.",
+                    param="id",
+                    code="key_exists",
+                )
+            return replace(known, keys=(*known.keys, new.config))
+
+        await self._change(tenant, change)
+        return new
+
+    async def end_key(self, tenant: str, key: str, expires_at: datetime | None) -> Listed:
+        """The key is gone, or from expires_at on refused; never later than it was to be before."""
+
+        def change(held: TenantConfig | None) -> TenantConfig:
+            known = _known(tenant, held)
+            if all(one.name != key for one in known.all_keys):
+                raise TenantNotFound(
+                    f"Tenant '{tenant}' has no key '{key}'.", param="key_id", code="key_not_found"
+                )
+            return replace(known, keys=_ended(known.all_keys, key, expires_at))
+
+        return await self._change(tenant, change)
+
+    async def usage(self, tenant: str, days: Sequence[str]) -> list[UsageRow]:
+        """What the tenant used on the days, by hour. Raises TenantNotFound."""
+        self.get(tenant)
+        try:
+            return await self._usage.usage(tenant, days)
+        except StoreAway as away:
+            raise StoreUnavailable(str(away)) from away
+
+    async def _change(self, tenant: str, change: Change) -> Listed:
+        """The tenant as it is after the change."""
+        source = self._source_of(tenant)
+        try:
+            for _ in range(_ATTEMPTS):
+                before = await source.get(tenant)
+                after = _made(change, before)
+                if await source.write(tenant, before, after):
+                    await self._watch.look()
+                    config = after or before
+                    assert config is not None, "what is not there is not changed"
+                    return Listed(config, source.name, etag_of(config))
+        except SourceAway as away:
+            raise StoreUnavailable(str(away)) from away
+        except SourceBroken as broken:
+            raise Conflict(f"{broken}.", code="source_broken") from broken
+        raise Conflict(f"Others change tenant '{tenant}' all the time.", code="tenant_busy")
+
+    def _source_of(self, tenant: str) -> WritableSource:
+        """Where the tenant is, or would be, kept. Raises Conflict if it can't be written there."""
+        if self._kept_in is None:
+            raise Conflict(
+                "Tenants cannot be written here: set tenants_file or redis.url.",
+                code="no_tenant_store",
+            )
+        for source, configs in self._watch.configs():
+            if tenant in configs and source != self._kept_in.name:
+                raise Conflict(
+                    f"Tenant '{tenant}' is kept in the {source} configuration and changed there.",
+                    param="id",
+                    code="tenant_read_only",
+                )
+        return self._kept_in
+
+
+def etag_of(config: TenantConfig) -> str:
+    """A name of the tenant's state: another one after every change."""
+    return hashlib.sha256(msgspec.json.encode(config)).hexdigest()[:16]
+
+
+def _made(change: Change, before: TenantConfig | None) -> TenantConfig | None:
+    """What the change makes, valid as a whole."""
+    try:
+        return change(before)
+    except ValueError as error:
+        raise Conflict(f"{error}.") from error
+
+
+def _known(tenant: str, held: TenantConfig | None) -> TenantConfig:
+    if held is None:
+        raise TenantNotFound(f"There is no tenant '{tenant}'.", param="id")
+    return held
+
+
+def _ended(
+    keys: Sequence[KeyConfig], name: str, expires_at: datetime | None
+) -> tuple[KeyConfig, ...]:
+    """The keys, with one gone or ending."""
+    kept = []
+    for key in keys:
+        if key.name != name:
+            kept.append(key)
+        elif expires_at is not None:
+            end = min(expires_at, key.expires_at) if key.expires_at else expires_at
+            kept.append(replace(key, expires_at=end))
+    return tuple(kept)

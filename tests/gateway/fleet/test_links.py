@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from gateway.config import WorkerConfig
+from gateway.fleet.link import WorkerLink
+from gateway.fleet.links import Links
+from gateway.fleet.session import LinkContext
+from gateway.fleet.workers import Fleet
+from gateway.telemetry.log import EventLog
+from gateway.telemetry.metrics import Telemetry
+from tests.gateway.conftest import FAST_LINK, StartWorker
+
+
+class Following:
+    def __init__(self) -> None:
+        self.fleet = Fleet()
+        log = EventLog(logging.getLogger("gateway"))
+        telemetry = Telemetry(CollectorRegistry())
+        context = LinkContext("g0", FAST_LINK, self.fleet, telemetry, log, random.Random(1))
+        self.links = Links(partial(WorkerLink, context=context), log)
+
+    def names(self) -> list[str]:
+        return [worker.name for worker in self.fleet.workers()]
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():  # noqa: ASYNC110 - any state, not only ours
+                await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def following() -> AsyncIterator[Following]:
+    following = Following()
+    yield following
+    await following.links.close()
+    assert len(following.links) == 0
+
+
+async def test_links_are_made_as_workers_are_found(
+    following: Following, start_worker: StartWorker
+) -> None:
+    first, second = await start_worker(name="a"), await start_worker(name="b")
+    following.links.follow([WorkerConfig(first.address)])
+    await following.until(lambda: following.names() == ["a"])
+    following.links.follow([WorkerConfig(first.address), WorkerConfig(second.address)])
+    await following.until(lambda: following.names() == ["a", "b"])
+    assert len(first.hellos) == 1
+
+
+async def test_a_link_that_stands_outlives_an_answer_that_lacks_it(
+    following: Following, start_worker: StartWorker
+) -> None:
+    worker = await start_worker(name="a")
+    following.links.follow([WorkerConfig(worker.address)])
+    await following.until(lambda: following.names() == ["a"])
+    following.links.follow([])
+    await asyncio.sleep(0.1)
+    assert following.names() == ["a"]
+    following.links.follow([WorkerConfig(worker.address)])
+    await worker.stop()
+    await following.until(lambda: not following.names())
+    await worker.start()
+    await following.until(lambda: following.names() == ["a"])
+
+
+async def test_a_worker_that_is_gone_and_not_found_is_knocked_at_no_more(
+    following: Following, start_worker: StartWorker
+) -> None:
+    worker = await start_worker(name="a")
+    following.links.follow([WorkerConfig(worker.address)])
+    await following.until(lambda: following.names() == ["a"])
+    following.links.follow([])
+    await worker.stop()
+    await following.until(lambda: len(following.links) == 0)
+    assert following.fleet.settled
+
+
+async def test_an_address_that_never_answered_is_given_up(following: Following) -> None:
+    following.links.follow([WorkerConfig("127.0.0.1:9")])
+    await asyncio.sleep(0.05)
+    following.links.follow([])
+    await following.until(lambda: len(following.links) == 0)

@@ -1,0 +1,228 @@
+"""Protobuf to our values and back: nothing but translation (steps 6 and 11 of a request's path)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from proto import worker_pb2 as pb
+from worker.cache.boundaries import BoundaryEvent, EventKind
+from worker.engine import Load
+from worker.errors import RequestFailed, failure_code
+from worker.request import FinishReason, Sampling, TokenLogprobs
+from worker.sequence import pack_tokens
+from worker.submission import (
+    ChatInput,
+    NamedBoundary,
+    Output,
+    Resumed,
+    StopRules,
+    Submission,
+    Unit,
+    Usage,
+)
+
+PROTOCOL = 1
+MAX_BOUNDARIES = 1024
+# More than any prompt has; what gateways add up stays a number that the contract can carry.
+MAX_EXPECTED_TOKENS = 1 << 32
+
+_FINISH = {
+    None: pb.FINISH_REASON_UNSPECIFIED,
+    FinishReason.STOP: pb.STOP,
+    FinishReason.LENGTH: pb.LENGTH,
+}
+_EVENT = {
+    EventKind.STORED: pb.CacheEvent.STORED,
+    EventKind.EVICTED: pb.CacheEvent.EVICTED,
+    EventKind.CLEARED: pb.CacheEvent.CLEARED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a worker says of itself when a link opens."""
+
+    worker: str
+    incarnation: str
+    model: str
+    task: str
+    max_model_len: int
+    prefix_cache: str
+    page_size: int
+    cache_tokens: int
+    max_running_sequences: int
+    max_waiting_sequences: int
+    version: str
+    vocab_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Prompt tokens expected of requests without output: of all links, and of this one."""
+
+    total: int
+    own: int
+
+
+# ---------------------------------------------------------------- gateway -> worker
+
+
+def submission(message: pb.Submit) -> Submission:
+    """Returns the request as our own value, the contract's defaults put in.
+
+    Boundaries beyond MAX_BOUNDARIES are left out: they carry no answer.
+    """
+    return Submission(
+        request_id=message.request_id,
+        prompt=_prompt(message),
+        sampling=_sampling(message.sampling),
+        seed=message.sampling.seed if message.sampling.HasField("seed") else None,
+        rules=_rules(message.stopping),
+        n=max(message.n, 1),
+        top_logprobs=message.top_logprobs if message.HasField("top_logprobs") else None,
+        trace_id=message.trace_id,
+        tenant=message.tenant,
+        namespace=message.namespace,
+        boundaries=tuple(_boundary(one) for one in message.boundaries[:MAX_BOUNDARIES]),
+        expected_tokens=min(message.expected_tokens, MAX_EXPECTED_TOKENS),
+        resume=tuple(
+            Resumed(one.choice, one.token_ids, one.text_chars, one.finished)
+            for one in message.resume
+        ),
+    )
+
+
+def _prompt(message: pb.Submit) -> ChatInput | str | bytes:
+    kind = message.WhichOneof("prompt")
+    if kind == "chat":
+        chat = message.chat
+        return ChatInput(chat.messages, chat.tools, chat.template_kwargs)
+    return message.text if kind == "text" else message.token_ids
+
+
+def _sampling(sampling: pb.Sampling) -> Sampling:
+    return Sampling(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        repetition_penalty=sampling.repetition_penalty or 1.0,
+        logit_bias=dict(sampling.logit_bias),
+    )
+
+
+def _rules(stopping: pb.Stopping) -> StopRules:
+    return StopRules(
+        max_tokens=stopping.max_tokens if stopping.HasField("max_tokens") else None,
+        stop=tuple(stopping.stop),
+        stop_token_ids=tuple(stopping.stop_token_ids),
+        min_tokens=stopping.min_tokens,
+        ignore_eos=stopping.ignore_eos,
+        include_stop=stopping.include_stop,
+    )
+
+
+def _boundary(boundary: pb.Boundary) -> NamedBoundary:
+    place = boundary.WhichOneof("place")
+    if place == "num_tokens":
+        return NamedBoundary(boundary.digest, boundary.num_tokens, Unit.TOKENS)
+    if place == "num_chars":
+        return NamedBoundary(boundary.digest, boundary.num_chars, Unit.CHARS)
+    return NamedBoundary(boundary.digest, boundary.num_messages)
+
+
+# ---------------------------------------------------------------- worker -> gateway
+
+
+def hello_of(me: Identity, snapshot: list[BoundaryEvent], cache_sequence: int) -> pb.WorkerHello:
+    """Returns a worker's first words on a link."""
+    return pb.WorkerHello(
+        protocol=PROTOCOL,
+        worker=me.worker,
+        incarnation=me.incarnation,
+        model=me.model,
+        task=me.task,
+        max_model_len=me.max_model_len,
+        prefix_cache=me.prefix_cache,
+        page_size=me.page_size,
+        cache_tokens=me.cache_tokens,
+        max_running_sequences=me.max_running_sequences,
+        max_waiting_sequences=me.max_waiting_sequences,
+        version=me.version,
+        vocab_size=me.vocab_size,
+        snapshot=[event_of(event) for event in snapshot],
+        cache_sequence=cache_sequence,
+    )
+
+
+def output_of(request_id: int, output: Output, token_bytes: Callable[[int], bytes]) -> pb.Output:
+    """Returns a choice's new tokens."""
+
+    def logprob(token: int, value: float) -> pb.Logprob:
+        return pb.Logprob(token_id=token, logprob=value, token=token_bytes(token))
+
+    def logprobs(entry: TokenLogprobs) -> pb.TokenLogprobs:
+        return pb.TokenLogprobs(
+            sampled=logprob(*entry.sampled), top=[logprob(*one) for one in entry.top]
+        )
+
+    return pb.Output(
+        request_id=request_id,
+        choice=output.choice,
+        text=output.text,
+        token_ids=pack_tokens(output.tokens),
+        logprobs=[logprobs(entry) for entry in output.logprobs],
+        finish_reason=_FINISH[output.finish],
+        stop_reason=output.stop or "",
+    )
+
+
+def done_of(request_id: int, usage: Usage) -> pb.Done:
+    """Returns a request's end."""
+    return pb.Done(
+        request_id=request_id,
+        usage=pb.Usage(
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            completion_tokens=usage.completion_tokens,
+        ),
+    )
+
+
+def failed_of(request_id: int, error: RequestFailed) -> pb.Failed:
+    """Returns a request's other end."""
+    return pb.Failed(
+        request_id=request_id,
+        code=failure_code(error),
+        message=error.message,
+        param=error.param,
+    )
+
+
+def event_of(event: BoundaryEvent) -> pb.CacheEvent:
+    """Returns a change of the cache."""
+    return pb.CacheEvent(kind=_EVENT[event.kind], digest=event.digest, num_tokens=event.num_tokens)
+
+
+def load_of(load: Load, assigned: Assigned, *, draining: bool) -> pb.Load:
+    """Returns what the worker has to do."""
+    counters = load.counters
+    return pb.Load(
+        running_sequences=load.running,
+        waiting_sequences=load.waiting,
+        uncomputed_tokens=load.uncomputed_tokens,
+        total_pages=load.total_pages,
+        used_pages=load.used_pages,
+        cached_pages=load.cached_pages,
+        prompt_tokens_total=counters.prompt_tokens,
+        cached_tokens_total=counters.cached_tokens,
+        generated_tokens_total=counters.generated_tokens,
+        evicted_pages_total=load.evicted_pages,
+        preemptions_total=counters.preemptions,
+        draining=draining,
+        assigned_tokens=assigned.total,
+        steps_total=counters.steps,
+    )
