@@ -6,32 +6,33 @@ Keys are never in it in the clear: `keys` lists sha256 digests.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-PositiveInt = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[float, Meta(gt=0)]
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
-Address = Annotated[str, Meta(pattern=r"^(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")]
-KeyDigest = Annotated[str, Meta(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
-Instant = Annotated[datetime, Meta(tz=True)]
+from gateway.fields import (
+    Address,
+    Name,
+    PositiveInt,
+    Seconds,
+    explain,
+    refuse_repeats,
+)
+from gateway.tenant_config import (
+    AdminConfig,
+    PolicyConfig,
+    QuotaConfig,
+    RedisConfig,
+    TenantConfig,
+    refuse_shared_keys,
+)
 
 
 class ConfigError(ValueError):
     """A setting is wrong; the text says which, what it was and what it may be."""
-
-
-def _refuse_repeats(field: str, values: Sequence[str]) -> None:
-    for value, count in Counter(values).items():
-        if count > 1:
-            raise ValueError(f"{field} is {value!r} more than once: each must be unique")
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,105 +40,6 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     address: Address
     name: Name | None = None
-
-
-class PolicyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """By which rule requests choose a worker; the fleet's default, or a tenant's own.
-
-    cost           least of tokens queued and tokens to compute, by what every cache holds
-    consistent     the static prefix's own worker on the ring, the next one where it is overloaded
-    session        the session's own worker on the ring for as long as it lives
-    least_loaded   the fewest tokens queued
-    round_robin    one after the other
-    dedicated      `workers` alone, within them by cost
-    shuffle_shard  the same `shard_size` workers for all that a tenant asks, within them by cost
-
-    workers: stable names; for dedicated, and for nothing else.
-    """
-
-    name: Literal[
-        "cost",
-        "consistent",
-        "session",
-        "least_loaded",
-        "round_robin",
-        "dedicated",
-        "shuffle_shard",
-    ] = "cost"
-    workers: tuple[Name, ...] = ()
-    shard_size: PositiveInt = 2
-
-    def __post_init__(self) -> None:
-        """Refuse names that would not be used, and a dedicated policy without any."""
-        if (self.name == "dedicated") != bool(self.workers):
-            raise ValueError(
-                f"workers is {list(self.workers)} for policy {self.name!r}: "
-                "at least one name for 'dedicated', none for the others"
-            )
-        _refuse_repeats("workers", list(self.workers))
-
-
-class KeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An API key. sha256: of its text. id: its name; None: the digest's first twelve digits.
-
-    expires_at: from then on it is refused; None: never.
-    """
-
-    sha256: KeyDigest
-    id: Name | None = None
-    created_at: Instant | None = None
-    expires_at: Instant | None = None
-
-    @property
-    def name(self) -> str:
-        """What it is called where it is listed."""
-        return self.id or self.digest[:12]
-
-    @property
-    def digest(self) -> str:
-        """64 hexadecimal digits."""
-        return self.sha256.removeprefix("sha256:")
-
-
-class TenantQuota(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a tenant may have, over all gateways; None: as much as it likes.
-
-    concurrency: requests that wait or run. max_queued: of them, waiting at one gateway.
-    """
-
-    requests_per_minute: Annotated[int, Meta(ge=1, le=10**9)] | None = None
-    tokens_per_minute: Annotated[int, Meta(ge=1, le=10**12)] | None = None
-    concurrency: Annotated[int, Meta(ge=1, le=10**6)] | None = None
-    max_queued: Annotated[int, Meta(ge=0, le=10**6)] | None = None
-
-
-class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Who may ask. namespace: whose cached pages it shares; None: its own id.
-
-    models: what it may use; None: all. keys: sha256 of each key, in hex, or more of it. policy: how
-    its requests choose a worker; None: the fleet's. weight: its share where requests wait, relative
-    to others of its priority. debug: whether it may see why a request went where it went.
-    """
-
-    id: Name
-    keys: Annotated[tuple[KeyDigest | KeyConfig, ...], Meta(max_length=100)] = ()
-    namespace: Name | None = None
-    models: Annotated[tuple[str, ...], Meta(max_length=1000)] | None = None
-    policy: PolicyConfig | None = None
-    weight: Annotated[float, Meta(ge=0.001, le=1000)] = 1.0
-    priority: Annotated[str, Meta(pattern="^(high|normal|low)$")] = "normal"
-    quota: TenantQuota = TenantQuota()
-    debug: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse two keys of one name, or one key under two names."""
-        _refuse_repeats("keys.id", [key.name for key in self.all_keys])
-        _refuse_repeats("keys.sha256", [key.digest for key in self.all_keys])
-
-    @property
-    def all_keys(self) -> tuple[KeyConfig, ...]:
-        """Every key in its long form."""
-        return tuple(KeyConfig(key) if isinstance(key, str) else key for key in self.keys)
 
 
 class LimitConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -300,48 +202,6 @@ class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_waiting: PositiveInt = 10_000
 
 
-class QuotaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How tenants' quotas are counted.
-
-    default_output_tokens: reserved for a choice that names no max_tokens. cached_token_share: of a
-    prompt token that came from the cache, what is charged. lease_s: how long the requests of a
-    gateway that died count as running.
-    """
-
-    default_output_tokens: PositiveInt = 512
-    cached_token_share: Annotated[float, Meta(ge=0, le=1)] = 1.0
-    lease_s: Annotated[float, Meta(ge=1, le=3600)] = 15.0
-
-
-class RedisConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What gateways share, if anything. url: also from the environment, as PANDO_REDIS_URL.
-
-    prefix: what every key begins with. timeout_s: longest call; then Redis counts as away until a
-    probe, every probe_s, passes. tenants: whether tenants are kept there. usage_days: how long.
-    """
-
-    url: Annotated[str, Meta(pattern="^(redis|rediss|unix)://")] | None = None
-    prefix: Name = "pando"
-    timeout_s: Annotated[float, Meta(gt=0, le=10)] = 0.2
-    probe_s: Annotated[float, Meta(gt=0, le=60)] = 0.5
-    tenants: bool = True
-    usage_days: PositiveInt = 93
-
-
-class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The admin API. port None: there is none; 0: any free one. keys: sha256 of each."""
-
-    host: str = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65535)] | None = None
-    keys: tuple[KeyDigest, ...] = ()
-    body_bytes: PositiveInt = 64 * 1024
-
-    def __post_init__(self) -> None:
-        """Refuse an open door."""
-        if self.port is not None and not self.keys:
-            raise ValueError("keys is []: with a port, at least one key's sha256")
-
-
 class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole gateway. aliases: further names of served models. port 0: any free one."""
 
@@ -370,8 +230,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Refuse what no single field shows."""
-        _refuse_repeats("workers.address", [worker.address for worker in self.workers])
-        _refuse_repeats("workers.name", [w.name for w in self.workers if w.name is not None])
+        refuse_repeats("workers.address", [worker.address for worker in self.workers])
+        refuse_repeats("workers.name", [w.name for w in self.workers if w.name is not None])
         refuse_shared_keys(self.tenants)
         for position, tenant in enumerate(self.tenants):
             if not tenant.keys:
@@ -413,27 +273,3 @@ def worker_flag(text: str) -> dict[str, str]:
     """`NAME=HOST:PORT` or `HOST:PORT` as a member of `workers`."""
     name, separator, address = text.rpartition("=")
     return {"name": name, "address": address} if separator else {"address": address}
-
-
-def refuse_shared_keys(tenants: Sequence[TenantConfig]) -> None:
-    """Raises ValueError where two tenants hold one key, or one tenant stands there twice."""
-    _refuse_repeats("tenants.id", [tenant.id for tenant in tenants])
-    _refuse_repeats("tenants.keys", [key.digest for t in tenants for key in t.all_keys])
-
-
-def explain(message: str, settings: object) -> str:
-    """`Expected int <= 65535 - at $.port` with the field and its value in front."""
-    rule, _, path = message.rpartition(" - at `$")
-    field = path.rstrip("`").lstrip(".")
-    if not rule or not field:
-        return rule or message
-    value = settings
-    for step in re.findall(r"[^.\[\]]+", field):
-        try:
-            value = value[int(step)] if isinstance(value, list | tuple) else value[step]  # type: ignore[index]
-        except (KeyError, IndexError, ValueError, TypeError):
-            return f"{field}: {rule}"
-    if re.match(r"[a-z0-9_.]+ is ", rule):  # our own, of a field inside
-        return f"{field}.{rule}"
-    told = re.sub("//[^/@]*@", "//***@", f"{value!r:.200}")  # a password in a URL
-    return f"{field} is {told}: {rule[0].lower()}{rule[1:]}"

@@ -21,8 +21,9 @@ from worker.sequence import (
     pack_tokens,
     unpack_tokens,
 )
-from worker.submission import ChatInput, Submission
+from worker.submission import ChatInput, NamedBoundary, Submission, Unit
 from worker.text.chat import ChatTemplate
+from worker.text.settled import settled
 from worker.text.tokenizer import Tokenizer
 
 MAX_CHOICES = 128
@@ -64,7 +65,8 @@ class Intake:
 
     def prepare(self, submission: Submission) -> Prepared:
         """Returns the request in tokens. Raises InvalidRequest, ContextLengthExceeded."""
-        prompt, positions, param = self._encode(submission)
+        prompt, positions = self._encode(submission)
+        param = "messages" if isinstance(submission.prompt, ChatInput) else "prompt"
         length = len(prompt) // TOKEN_BYTES
         if length == 0:
             raise InvalidRequest(param, f"{param} must hold at least one token.")
@@ -86,23 +88,34 @@ class Intake:
             positions,
         )
 
-    def _encode(self, submission: Submission) -> tuple[bytes, tuple[BoundaryPosition, ...], str]:
+    def _encode(self, submission: Submission) -> tuple[bytes, tuple[BoundaryPosition, ...]]:
+        """Returns the prompt and where its boundaries lie.
+
+        One that is counted otherwise than this kind of prompt, or lies beyond it, is left out.
+        """
         prompt = submission.prompt
         if isinstance(prompt, ChatInput):
-            return *self._encode_chat(submission, prompt), "messages"
+            return self._encode_chat(submission, prompt)
         if isinstance(prompt, str):
-            fewest = self._tokenizer.fewest_tokens(prompt)
-            if fewest > self._max_model_len:
-                raise ContextLengthExceeded(f"at least {fewest}", self._max_model_len, "prompt")
-            return (
-                self._encoded(pack_tokens(self._tokenizer.encode(prompt)), "prompt"),
-                (),
-                "prompt",
-            )
+            return self._encode_text(submission, prompt)
         if len(prompt) % TOKEN_BYTES:
             raise InvalidRequest("prompt", "prompt holds a broken token id.")
         self._check_ids(unpack_tokens(prompt), "prompt")
-        return prompt, (), "prompt"
+        boundaries = _named(submission, Unit.TOKENS, len(prompt) // TOKEN_BYTES)
+        return prompt, _placed(boundaries, [one.count for one in boundaries])
+
+    def _encode_text(
+        self, submission: Submission, text: str
+    ) -> tuple[bytes, tuple[BoundaryPosition, ...]]:
+        fewest = self._tokenizer.fewest_tokens(text)
+        if fewest > self._max_model_len:
+            raise ContextLengthExceeded(f"at least {fewest}", self._max_model_len, "prompt")
+        boundaries = _named(submission, Unit.CHARS, len(text))
+        if not boundaries:
+            return self._encoded(pack_tokens(self._tokenizer.encode(text)), "prompt"), ()
+        spans = self._tokenizer.encode_spans(text)
+        found = settled(text, spans, [one.count for one in boundaries])
+        return self._encoded(pack_tokens(spans.ids), "prompt"), _placed(boundaries, found)
 
     def _encode_chat(
         self, submission: Submission, chat: ChatInput
@@ -118,16 +131,12 @@ class Intake:
         )
         prompt = self._template.encode(messages, tools, kwargs)
         self._encoded(prompt.packed, "messages")
-        boundaries = sorted(submission.boundaries, key=lambda one: one.count)
+        boundaries = _named(submission, Unit.MESSAGES, len(messages))
         if not boundaries:
             return prompt.packed, ()
         counts = [one.count for one in boundaries]
         found = self._template.boundary_positions(messages, tools, kwargs, counts, prompt.ids)
-        return prompt.packed, tuple(
-            BoundaryPosition(boundary.digest, position)
-            for boundary, position in zip(boundaries, found, strict=True)
-            if position > 0
-        )
+        return prompt.packed, _placed(boundaries, found)
 
     def _stopping(self, submission: Submission, prompt_len: int) -> Stopping:
         rules, room = submission.rules, self._max_model_len - prompt_len
@@ -178,6 +187,21 @@ class Intake:
             raise InvalidRequest(
                 param, f"{param} holds token id {wrong}; this model has ids from 0 to {size - 1}."
             )
+
+
+def _named(submission: Submission, unit: Unit, most: int) -> list[NamedBoundary]:
+    """Returns the boundaries that are counted in this unit and lie in the prompt, in order."""
+    found = [one for one in submission.boundaries if one.unit is unit and one.count <= most]
+    return sorted(found, key=lambda one: one.count)
+
+
+def _placed(boundaries: list[NamedBoundary], positions: list[int]) -> tuple[BoundaryPosition, ...]:
+    """Returns the boundaries that have tokens in front of them."""
+    return tuple(
+        BoundaryPosition(boundary.digest, position)
+        for boundary, position in zip(boundaries, positions, strict=True)
+        if position > 0
+    )
 
 
 def _check_count(name: str, count: int, most: int) -> None:

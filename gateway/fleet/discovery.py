@@ -12,7 +12,10 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from gateway.config import DnsConfig, WorkerConfig
+import msgspec
+
+from gateway.config import DnsConfig, WorkerConfig, worker_flag
+from gateway.store.interface import StoreAway, WorkerStore
 from gateway.telemetry.log import EventLog
 
 Found = Callable[[Sequence[WorkerConfig]], None]
@@ -63,6 +66,38 @@ class Static:
         """As Source.watch; they never change."""
         found(self._workers)
         await asyncio.Event().wait()
+
+
+class Registry:
+    """Workers that wrote themselves into the store, for as long as their leases last."""
+
+    def __init__(self, store: WorkerStore, refresh_s: float, log: EventLog):
+        self._store = store
+        self._refresh_s = refresh_s
+        self._log = log
+        self._failing = False
+
+    async def watch(self, found: Found) -> None:
+        """As Source.watch. While the store is away the last answer holds."""
+        while True:
+            try:
+                members = await self._store.workers()
+            except StoreAway as away:
+                if not self._failing:
+                    self._log.warning("discovery_failed", name="registry", error=str(away))
+                self._failing = True
+            else:
+                self._failing = False
+                found([worker for member in members if (worker := self._worker(member))])
+            await asyncio.sleep(self._refresh_s)
+
+    def _worker(self, member: str) -> WorkerConfig | None:
+        """NAME=HOST:PORT as a worker; what is written otherwise is none."""
+        try:
+            return msgspec.convert(worker_flag(member), WorkerConfig)
+        except msgspec.ValidationError:
+            self._log.warning("registry_entry_unreadable", entry=member[:200])
+            return None
 
 
 async def resolve(host: str, port: int) -> list[str]:

@@ -136,6 +136,8 @@ class Session:
         if step.sequence != self._sequence + 1:
             raise LinkBroken("sequence_gap", f"{step.sequence} after {self._sequence}")
         self._sequence = step.sequence
+        # First of all: what a request's first output finds unstored is taken for not stored.
+        self._follow_cache(step)
         for output in step.outputs:
             if output.request_id in self._calls:
                 self._hand(output.request_id, wire.output_of(output))
@@ -147,7 +149,6 @@ class Session:
             self._note_progress(step.load)
             load = wire.load_of(step.load)
             self._context.fleet.report(self._worker, load, step.own_assigned_tokens)
-        self._follow_cache(step)
 
     def _note_progress(self, load: pb.Load) -> None:
         """Remember when the worker last had nothing to do or computed something."""

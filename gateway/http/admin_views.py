@@ -14,11 +14,12 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.config import Instant, Name, PolicyConfig, TenantConfig, TenantQuota, explain
 from gateway.errors import InvalidRequest
+from gateway.fields import Instant, Name, explain
 from gateway.fleet.workers import Worker
 from gateway.store.interface import Counts, UsageRow
 from gateway.tenancy.directory import Listed
+from gateway.tenant_config import PolicyConfig, TenantConfig, TenantQuota
 
 MAX_DAYS = 366
 # Ten years: longer is no expiry.

@@ -192,6 +192,7 @@ class Generation:
         overrides = Overrides(
             prefix=label_header(scope, "x-pando-prefix"),
             document=label_header(scope, "x-pando-document"),
+            session=label_header(scope, "x-pando-session"),
         )
         body = await read_body(scope, receive, limits.body_bytes, limits.body_timeout_s)
         caller = Caller(request_id, tenant, overrides, self._service.draw_seed())

@@ -93,7 +93,8 @@ def completion_job(request: CompletionRequest, model: str, caller: Caller, lead:
 
 def _want(request: SharedFields, model: str, caller: Caller, chain: Chain) -> Want:
     session = caller.overrides.session or request.prompt_cache_key or _user(request)
-    return Want(model, caller.tenant.id, chain, session=session)
+    tenant = caller.tenant
+    return Want(model, tenant.id, chain, tenant.policy, session)
 
 
 def _user(request: SharedFields) -> str | None:

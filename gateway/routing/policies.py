@@ -13,11 +13,11 @@ from itertools import islice
 
 from xxhash import xxh3_128_digest
 
-from gateway.config import PolicyConfig
 from gateway.fleet.workers import Worker
 from gateway.routing.cost import Candidate, Scale, cheapest, of_owners
 from gateway.routing.roster import Roster, num_sequences
 from gateway.routing.route import Decision, Reason, Want
+from gateway.tenant_config import PolicyConfig
 
 # Of more workers than this, so many are drawn and weighed.
 _MANY = 64

@@ -5,11 +5,11 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from gateway.config import PolicyConfig
 from gateway.fleet.workers import Worker
 from gateway.request import Boundary
 from gateway.routing.cost import Candidate
 from gateway.routing.prefix import Chain
+from gateway.tenant_config import PolicyConfig
 
 
 @dataclass(frozen=True, slots=True)

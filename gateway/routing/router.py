@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 
-from gateway.config import PolicyConfig, RoutingConfig
+from gateway.config import RoutingConfig
 from gateway.errors import NoWorker
 from gateway.fleet.view import Expectation
 from gateway.fleet.workers import Fleet, Worker
@@ -29,6 +29,7 @@ from gateway.routing.roster import Roster
 from gateway.routing.route import Decision, NoCredit, Reason, Route, Want
 from gateway.routing.warmup import WarmUp
 from gateway.telemetry.metrics import Telemetry
+from gateway.tenant_config import PolicyConfig
 
 Eligible = Callable[[Worker], bool]
 
@@ -109,7 +110,8 @@ class Router:
             model.roster.had_turn(worker)
         if route.depth:
             worker.view.touch(digests[route.depth - 1])
-        self._telemetry.routes.labels(worker.name, route.policy, route.reason.value).inc()
+        telemetry = self._telemetry
+        telemetry.counter(telemetry.routes, worker.name, route.policy, route.reason.value).inc()
         if worker.info.prefix_cache == "off":
             return worker.view.expect((), now)
         places = {boundary.digest for boundary in route.boundaries}
@@ -130,11 +132,13 @@ class Router:
         if chain.unit is not Unit.TOKENS:
             self._model(want.model).density.learn(chain.num_bytes, usage.prompt_tokens)
         telemetry = self._telemetry
-        telemetry.predicted_tokens.labels(want.model).inc(
+        telemetry.counter(telemetry.predicted_tokens, want.model).inc(
             min(route.matched_tokens, usage.prompt_tokens)
         )
         missed = abs(route.matched_tokens - usage.cached_tokens)
-        telemetry.prediction_error.labels(want.model).inc(min(missed, usage.prompt_tokens))
+        telemetry.counter(telemetry.prediction_error, want.model).inc(
+            min(missed, usage.prompt_tokens)
+        )
 
     async def follow_fleet(self) -> None:
         """Keep the rings up to date, for ever; each is built in a thread and swapped in whole."""

@@ -153,6 +153,14 @@ class UsageStore(Protocol):
         ...
 
 
+class WorkerStore(Protocol):
+    """Where workers write themselves in."""
+
+    async def workers(self) -> list[str]:
+        """Every worker whose lease lasts, as NAME=HOST:PORT."""
+        ...
+
+
 class TenantStore(Protocol):
     """Keeps tenants' records."""
 

@@ -5,6 +5,7 @@
     PREFIX:taken:ID             string   tokens that a live request has taken
     PREFIX:usage:TENANT:DAY     hash     HOUR.requests, HOUR.prompt, HOUR.cached, HOUR.completion
     PREFIX:batch:ID             string   usage that was added already
+    PREFIX:workers              sorted   NAME=HOST:PORT, by the end of its lease; workers write it
     PREFIX:tenants              hash     records, JSON by id
     PREFIX:tenants:version      string   EPOCH:COUNT; another one with every change
 
@@ -47,7 +48,7 @@ class Retention:
 
 
 class RedisStore:
-    """Satisfies QuotaStore, UsageStore and TenantStore; every method may raise StoreAway.
+    """Satisfies QuotaStore, UsageStore, TenantStore, WorkerStore; every method may raise StoreAway.
 
     bulk: a lane of its own for what is large, so that no request waits behind it. epoch: a random
     word, with which versions begin if this store writes the first tenant.
@@ -66,6 +67,7 @@ class RedisStore:
         self._usage = Script("usage")
         self._read_tenants = Script("read_tenants")
         self._write_tenant = Script("write_tenant")
+        self._workers = Script("workers")
 
     async def probe(self) -> None:
         """Redis answers and takes writes. Raises StoreAway."""
@@ -144,6 +146,11 @@ class RedisStore:
         arguments = (tenant, before or b"", after or b"", self._epoch)
         reply = await self._bulk.ask(self._write_tenant.command(self._tenants_keys(), arguments))
         return bool(reply)
+
+    async def workers(self) -> list[str]:
+        """As WorkerStore."""
+        reply = await self._bulk.ask(self._workers.command((f"{self._prefix}:workers",), ()))
+        return [member.decode() for member in reply]
 
     async def _all(self, lane: Lane, commands: Sequence[Command]) -> list[Reply]:
         """The replies to all; asked in one piece. Raises the first StoreAway."""

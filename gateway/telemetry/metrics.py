@@ -7,18 +7,26 @@ request and reports its end exactly once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
+from gateway.telemetry.collectors import (
+    QueueCollector,
+    TotalCollector,
+    WorkerCollector,
+    WorkerGauges,
+)
+
+# Children of metrics that are kept at hand.
+_CHILDREN = 16_384
 Clock = Callable[[], float]
-WorkerGauges = Mapping[str, int]
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 _TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
@@ -62,8 +70,8 @@ class Record:
         self._last_token = 0.0
         self._num_tokens = 0
         self._ended = False
-        telemetry.accepted.labels(subject.tenant, subject.route).inc()
-        telemetry.in_flight.labels(subject.tenant).inc()
+        telemetry.counter(telemetry.accepted, subject.tenant, subject.route).inc()
+        telemetry.gauge(telemetry.in_flight, subject.tenant).inc()
 
     @property
     def num_tokens(self) -> int:
@@ -95,8 +103,8 @@ class Record:
         assert not self._ended, "a request ends once"
         self._ended = True
         telemetry, subject = self._telemetry, self._subject
-        telemetry.in_flight.labels(subject.tenant).dec()
-        telemetry.ended.labels(outcome).inc()
+        telemetry.gauge(telemetry.in_flight, subject.tenant).dec()
+        telemetry.counter(telemetry.ended, outcome).inc()
         telemetry.count_request(subject, status)
         self._histogram(telemetry.e2e_s, telemetry.clock() - self._began)
         if self._first_token is not None and self._num_tokens > 1:
@@ -104,7 +112,8 @@ class Record:
             self._histogram(telemetry.tpot_s, per_token)
 
     def _histogram(self, histogram: Histogram, value: float) -> None:
-        histogram.labels(self._subject.tenant, self._subject.model).observe(value)
+        child = self._telemetry.histogram(histogram, self._subject.tenant, self._subject.model)
+        child.observe(value)
 
 
 class Telemetry:
@@ -113,8 +122,14 @@ class Telemetry:
     def __init__(self, registry: CollectorRegistry, clock: Clock = time.monotonic):
         self.registry = registry
         self.clock = clock
+        # Looking a child up by its labels costs as much as ten of its increments.
+        self.counter = lru_cache(_CHILDREN)(Counter.labels)
+        self.histogram = lru_cache(_CHILDREN)(Histogram.labels)
+        self.gauge = lru_cache(_CHILDREN)(Gauge.labels)
         self._declare_requests()
+        self._declare_tokens()
         self._declare_workers()
+        self._declare_routing()
 
     def _declare_requests(self) -> None:
         who = ["tenant", "model"]
@@ -141,6 +156,14 @@ class Telemetry:
         self.ttft_s = self._seconds("ttft", "From acceptance to the first token.", _SECONDS)
         self.tpot_s = self._seconds("tpot", "Per output token after the first.", _TOKEN_SECONDS)
         self.e2e_s = self._seconds("e2e", "From acceptance to the end.", _SECONDS)
+        self.loop_lag_s = Histogram(
+            "pando_gateway_loop_lag_seconds",
+            "By how much the event loop wakes up late.",
+            buckets=_LAG_SECONDS,
+            registry=self.registry,
+        )
+
+    def _declare_tokens(self) -> None:
         whence = ["tenant", "model", "worker"]
         self.prompt_tokens = self._counter(
             "prompt_tokens", "Prompt tokens of finished requests.", whence
@@ -165,6 +188,16 @@ class Telemetry:
         self.incarnations = self._counter(
             "worker_incarnations", "New processes seen under a worker's name.", ["worker"]
         )
+        self.cache_gaps = self._counter(
+            "cache_gaps",
+            "Times that cache events were missing and a snapshot was asked for.",
+            ["worker"],
+        )
+        self.cache_events = self._counter(
+            "cache_events", "Cache events that workers reported, by kind.", ["worker", "kind"]
+        )
+
+    def _declare_routing(self) -> None:
         self.routes = self._counter(
             "routing_decisions",
             "Requests sent to a worker, by the policy and why it was chosen.",
@@ -188,14 +221,6 @@ class Telemetry:
             "Of the retries, those that went on behind output that a client had already.",
             ["code"],
         )
-        self.cache_gaps = self._counter(
-            "cache_gaps",
-            "Times that cache events were missing and a snapshot was asked for.",
-            ["worker"],
-        )
-        self.cache_events = self._counter(
-            "cache_events", "Cache events that workers reported, by kind.", ["worker", "kind"]
-        )
 
     def _counter(self, name: str, sentence: str, labels: list[str]) -> Counter:
         return Counter(f"pando_gateway_{name}", sentence, labels, registry=self.registry)
@@ -215,26 +240,27 @@ class Telemetry:
 
     def count_tokens(self, whence: tuple[str, str, str], usage: TokenCounts) -> None:
         """Count the tokens of one prompt; whence: tenant, model, worker."""
-        self.prompt_tokens.labels(*whence).inc(usage.prompt_tokens)
-        self.cached_tokens.labels(*whence).inc(usage.cached_tokens)
-        self.completion_tokens.labels(*whence).inc(usage.completion_tokens)
+        self.counter(self.prompt_tokens, *whence).inc(usage.prompt_tokens)
+        self.counter(self.cached_tokens, *whence).inc(usage.cached_tokens)
+        self.counter(self.completion_tokens, *whence).inc(usage.completion_tokens)
 
     def count_request(self, subject: Subject, status: int) -> None:
         """Count an answered request, refused ones included."""
-        self.requests.labels(subject.tenant, subject.model, subject.route, str(status)).inc()
+        labels = (subject.tenant, subject.model, subject.route, str(status))
+        self.counter(self.requests, *labels).inc()
 
     def watch_workers(self, workers: Callable[[], Iterable[tuple[str, WorkerGauges]]]) -> None:
         """Show the gauges of the live workers, by name, whenever the metrics are read."""
-        self.registry.register(_WorkerCollector(workers))
+        self.registry.register(WorkerCollector(workers))
 
     def watch_queue(self, waiting: Callable[[], Mapping[str, int]]) -> None:
         """Show how many requests wait, by tenant, whenever the metrics are read."""
-        self.registry.register(_QueueCollector(waiting))
+        self.registry.register(QueueCollector(waiting))
 
     def watch_stalls(self, cut_total: Callable[[], int]) -> None:
         """Show how many clients were cut since they took nothing."""
         self.registry.register(
-            _TotalCollector(
+            TotalCollector(
                 "pando_gateway_stalled_clients", "Clients cut since they took nothing.", cut_total
             )
         )
@@ -242,79 +268,3 @@ class Telemetry:
     def exposition(self) -> bytes:
         """All metrics in the text format of Prometheus."""
         return generate_latest(self.registry)
-
-
-_WORKER_GAUGES = {
-    "leases": "Requests of this gateway on the worker.",
-    "running_sequences": "Requests that the worker is computing.",
-    "waiting_sequences": "Requests in the worker's queue.",
-    "uncomputed_tokens": "Prompt tokens that the worker has still to compute.",
-    "total_pages": "Pages of the worker's pool.",
-    "used_pages": "Pages that a request refers to.",
-    "cached_pages": "Pages without a request that can still be matched.",
-    "queued_tokens": "Prompt tokens that the worker has still to compute, as routing counts them.",
-    "view_boundaries": "Boundaries of prompts that the worker is known or expected to hold.",
-    "view_stale": "1 while what is known of the worker's cache is old.",
-}
-# Since the worker's process started; all gateways' requests together.
-_WORKER_COUNTERS = {
-    "prompt_tokens": "Prompt tokens that the worker has admitted.",
-    "cached_tokens": "Of them, found in its prefix cache.",
-    "generated_tokens": "Tokens that the worker has sampled.",
-    "evicted_pages": "Cached pages that the worker gave up for others.",
-    "preemptions": "Sequences that gave their pages back to wait.",
-}
-
-
-class _TotalCollector(Collector):
-    """One counter that is kept elsewhere, read at scrape time."""
-
-    def __init__(self, name: str, sentence: str, total: Callable[[], int]):
-        self._name = name
-        self._sentence = sentence
-        self._total = total
-
-    def collect(self) -> Iterator[Metric]:
-        """The counter."""
-        yield CounterMetricFamily(self._name, self._sentence, value=self._total())
-
-
-class _QueueCollector(Collector):
-    """Waiting requests by tenant, read from the dispatcher at scrape time."""
-
-    def __init__(self, waiting: Callable[[], Mapping[str, int]]):
-        self._waiting = waiting
-
-    def collect(self) -> Iterator[Metric]:
-        """One gauge, one sample per tenant that has requests waiting."""
-        gauge = GaugeMetricFamily(
-            "pando_gateway_waiting_requests",
-            "Requests that wait at the gateway for a worker with credit.",
-            labels=["tenant"],
-        )
-        for tenant, count in self._waiting().items():
-            gauge.add_metric([tenant], count)
-        yield gauge
-
-
-class _WorkerCollector(Collector):
-    """Worker gauges and counters, read from the fleet at scrape time: no cost per step."""
-
-    def __init__(self, workers: Callable[[], Iterable[tuple[str, WorkerGauges]]]):
-        self._workers = workers
-
-    def collect(self) -> Iterator[Metric]:
-        """One metric per name, one sample per worker."""
-        samples = list(self._workers())
-        for name, sentence in _WORKER_GAUGES.items():
-            gauge = GaugeMetricFamily(f"pando_gateway_worker_{name}", sentence, labels=["worker"])
-            for worker, gauges in samples:
-                gauge.add_metric([worker], gauges[name])
-            yield gauge
-        for name, sentence in _WORKER_COUNTERS.items():
-            counter = CounterMetricFamily(
-                f"pando_gateway_worker_{name}", sentence, labels=["worker"]
-            )
-            for worker, gauges in samples:
-                counter.add_metric([worker], gauges[f"{name}_total"])
-            yield counter

@@ -16,12 +16,12 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec.structs import replace
 
-from gateway.config import KeyConfig, TenantConfig
 from gateway.errors import Conflict, PreconditionFailed, StoreUnavailable, TenantNotFound
 from gateway.store.interface import StoreAway, UsageRow, UsageStore
 from gateway.tenancy.keys import NewKey, make_key
 from gateway.tenancy.sources import SourceAway, SourceBroken, WritableSource
 from gateway.tenancy.watch import Watch
+from gateway.tenant_config import KeyConfig, TenantConfig
 
 Change = Callable[[TenantConfig | None], TenantConfig | None]
 

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.config import TenantConfig, explain, refuse_shared_keys
+from gateway.fields import explain
 from gateway.tenancy.sources import Configs, SourceBroken
+from gateway.tenant_config import TenantConfig, refuse_shared_keys
 
 # A file has stood still when it is the same after so long.
 _STILL_S = 0.1

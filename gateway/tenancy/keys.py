@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from gateway.config import KeyConfig
+from gateway.tenant_config import KeyConfig
 
 PREFIX = "pnd-"
 # 32 bytes: nobody guesses one, so a plain sha256 of it gives nothing away.

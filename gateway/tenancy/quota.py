@@ -20,7 +20,6 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from types import TracebackType
 
-from gateway.config import QuotaConfig
 from gateway.errors import Headers
 from gateway.request import Ask, Usage
 from gateway.store.interface import QuotaStore, Settlement, Take
@@ -29,6 +28,7 @@ from gateway.tenancy.estimate import Estimate, estimate
 from gateway.tenancy.refusal import limit_headers, refusal, too_large
 from gateway.tenancy.tenants import Tenant
 from gateway.tenancy.usage import UsageLedger
+from gateway.tenant_config import QuotaConfig
 
 # Leases are renewed so often within one.
 _RENEWALS = 3

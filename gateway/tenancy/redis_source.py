@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gateway.config import TenantConfig
 from gateway.store.interface import StoreAway, TenantStore, TenantTable
 from gateway.telemetry.tenancy import TenancyTelemetry
 from gateway.tenancy.sources import Configs, SourceAway, SourceBroken
+from gateway.tenant_config import TenantConfig
 
 
 class RedisSource:

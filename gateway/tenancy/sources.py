@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from gateway.config import TenantConfig
 from gateway.telemetry.tenancy import TenancyTelemetry
 from gateway.tenancy.tenants import Entry, Roster, Tenant
+from gateway.tenant_config import TenantConfig
 
 Configs = Mapping[str, TenantConfig]
 

@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from gateway.config import PolicyConfig, TenantConfig
 from gateway.errors import TenantsUnknown, Unauthenticated
 from gateway.store.interface import NO_LIMITS, Limits
+from gateway.tenant_config import PolicyConfig, TenantConfig
 
 _RANKS = {"high": 0, "normal": 1, "low": 2}
 

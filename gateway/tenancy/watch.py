@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from gateway.config import TenantConfig
 from gateway.telemetry.tenancy import TenancyTelemetry
 from gateway.tenancy.sources import Configs, Merger, Source, SourceBroken
 from gateway.tenancy.tenants import Tenants
+from gateway.tenant_config import TenantConfig
 
 INLINE = "inline"
 _LOOK_S = 1.0

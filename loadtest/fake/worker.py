@@ -15,10 +15,12 @@ import struct
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import grpc
 import grpc.aio
 import uvloop
+from xxhash import xxh3_128
 
 from loadtest.fake.cache import Change, FakeCache, Mark
 from loadtest.fake.engine import FakeEngine, Job, Pace, Token
@@ -26,6 +28,8 @@ from proto import worker_pb2 as pb
 from proto import worker_pb2_grpc
 
 HEARTBEAT_S = 1.0
+# Characters, or ids, of a piece of a plain prompt: as the gateway cuts by default.
+_GRAIN = 1024
 _COUNT = re.compile(r"(\d+):")
 Stream = grpc.aio.ServicerContext[pb.ToWorker, pb.ToGateway]
 
@@ -158,8 +162,8 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
 
     def _snapshot(self) -> list[pb.CacheEvent]:
         return [
-            pb.CacheEvent(kind=pb.CacheEvent.STORED, digest=mark.digest, num_tokens=mark.num_tokens)
-            for mark in self._cache.snapshot()
+            pb.CacheEvent(kind=pb.CacheEvent.STORED, digest=name, num_tokens=num_tokens)
+            for name, num_tokens in self._cache.snapshot()
         ]
 
     def _hello(self) -> pb.ToGateway:
@@ -182,20 +186,14 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
 
 
 def _job(submit: pb.Submit, link: _Link) -> Job:
-    sizes = _sizes(submit)
-    chain, total, k = [], 0, 0
-    for boundary in submit.boundaries:
-        while k < min(boundary.num_messages, len(sizes)):
-            total += sizes[k]
-            k += 1
-        chain.append(Mark(boundary.digest, total))
+    chain = _chain(submit)
     return Job(
         request_id=submit.request_id,
         link=link,
         seed=submit.sampling.seed,
         num_choices=max(1, submit.n),
         num_tokens=submit.stopping.max_tokens or 16,
-        prompt_tokens=max(1, sum(sizes)),
+        prompt_tokens=max(1, chain[-1].num_tokens) if chain else 1,
         chain=chain,
         expected_tokens=submit.expected_tokens,
         given={one.choice: len(one.token_ids) // 4 for one in submit.resume},
@@ -203,13 +201,44 @@ def _job(submit: pb.Submit, link: _Link) -> Job:
     )
 
 
-def _sizes(submit: pb.Submit) -> list[int]:
-    """Tokens of each message, or of the whole prompt."""
-    if submit.WhichOneof("prompt") == "token_ids":
-        return [len(submit.token_ids) // 4]
-    if submit.WhichOneof("prompt") == "text":
-        return [_size(submit.text)]
-    return [_size(message["content"]) for message in json.loads(submit.chat.messages)]
+def _chain(submit: pb.Submit) -> list[Mark]:
+    """The whole prompt piece by piece: messages, or what lies between the named places."""
+    kind = submit.WhichOneof("prompt")
+    if kind == "chat":
+        names = {one.num_messages: one.digest for one in submit.boundaries}
+        contents = [message["content"] for message in json.loads(submit.chat.messages)]
+        pieces = [(content.encode(), _size(content)) for content in contents]
+        return _marks(submit.namespace, pieces, names)
+    if kind == "text":
+        ends = {one.num_chars: one.digest for one in submit.boundaries}
+        cuts = _cuts(ends, len(submit.text))
+        texts = [submit.text[start:end] for start, end in pairwise(cuts)]
+        pieces = [(text.encode(), _size(text)) for text in texts]
+    else:
+        ends = {one.num_tokens: one.digest for one in submit.boundaries}
+        cuts = _cuts(ends, len(submit.token_ids) // 4)
+        pieces = [
+            (submit.token_ids[4 * start : 4 * end], end - start) for start, end in pairwise(cuts)
+        ]
+    names = {k: ends[cut] for k, cut in enumerate(cuts) if cut in ends}
+    return _marks(submit.namespace, pieces, names)
+
+
+def _marks(
+    namespace: bytes, pieces: list[tuple[bytes, int]], names: dict[int, bytes]
+) -> list[Mark]:
+    """The ends of the pieces; names: of what lies behind so many pieces."""
+    state, total, marks = xxh3_128(namespace), 0, []
+    for number, (content, size) in enumerate(pieces, 1):
+        state.update(len(content).to_bytes(4, "little") + content)
+        total += size
+        marks.append(Mark(state.digest(), total, names.get(number, b"")))
+    return marks
+
+
+def _cuts(ends: dict[int, bytes], length: int) -> list[int]:
+    """Where a plain prompt is cut: where a name stands, and every so often."""
+    return sorted({0, length, *range(_GRAIN, length, _GRAIN), *(e for e in ends if e < length)})
 
 
 def _size(text: str) -> int:
@@ -219,8 +248,7 @@ def _size(text: str) -> int:
 
 def _event(change: Change) -> pb.CacheEvent:
     kind = pb.CacheEvent.STORED if change.kind == "stored" else pb.CacheEvent.EVICTED
-    mark = change.mark
-    return pb.CacheEvent(kind=kind, digest=mark.digest, num_tokens=mark.num_tokens)
+    return pb.CacheEvent(kind=kind, digest=change.name, num_tokens=change.num_tokens)
 
 
 async def serve(workers: list[tuple[Identity, int]], pace: Pace) -> None:

@@ -18,21 +18,21 @@ import uvicorn
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
-from gateway.__main__ import Gateway, build, serving_config
+from gateway.__main__ import serving_config
+from gateway.assembly import Gateway, build
 from gateway.config import (
     ForeignConfig,
     GatewayConfig,
     LimitConfig,
     LinkConfig,
-    PolicyConfig,
     QueueConfig,
     RetryConfig,
     RoutingConfig,
-    TenantConfig,
     WorkerConfig,
 )
 from gateway.request import Ask, Deliver
 from gateway.telemetry.log import EventLog
+from gateway.tenant_config import PolicyConfig, QuotaConfig, RedisConfig, TenantConfig
 from proto import worker_pb2 as pb
 from tests.gateway.fake_worker import FakeWorker, Script
 
@@ -76,6 +76,8 @@ class GatewaySettings(TypedDict, total=False):
     queue: QueueConfig
     foreign: tuple[ForeignConfig, ...]
     retries: RetryConfig
+    redis: RedisConfig
+    quota: QuotaConfig
     keep_alive_s: float
     request_timeout_s: float
     shutdown_s: float

@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 
 import httpx
 
-from gateway.config import QueueConfig, RetryConfig, TenantConfig, TenantQuota
+from gateway.config import QueueConfig, RetryConfig
 from gateway.store.interface import Counts
 from gateway.tenancy.keys import digest_of
+from gateway.tenant_config import TenantConfig, TenantQuota
 from proto import worker_pb2 as pb
 from tests.gateway.conftest import Live, Serve, StartWorker
 from tests.gateway.fake_worker import FakeWorker, Line, endless, failing, silence, words

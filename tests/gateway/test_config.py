@@ -119,7 +119,7 @@ def test_a_key_may_have_a_name_and_an_end(tmp_path: Path) -> None:
 
 
 def test_secrets_come_from_the_environment() -> None:
-    file = {"redis": {"url": "redis://file", "prefix": "mine"}}
+    file: dict[str, object] = {"redis": {"url": "redis://file", "prefix": "mine"}}
     config = load(None, file, {"PANDO_REDIS_URL": "redis://:secret@environment"})
     assert (config.redis.url, config.redis.prefix) == ("redis://:secret@environment", "mine")
     assert load(None, file, {"PANDO_REDIS_URL": ""}).redis.url == "redis://file"

@@ -89,7 +89,7 @@ async def stream(live: Live, during: Callable[[str], object], **changes: object)
 async def fleet(
     start_worker: StartWorker, serve: Serve, size: int = 3, **settings: Any
 ) -> tuple[Live, list[FakeWorker]]:
-    workers = [await start_worker(name=f"w{i}", script=story(0.004)) for i in range(size)]
+    workers = [await start_worker(name=f"w{i}", script=story(0.008)) for i in range(size)]
     live = await serve(*workers, **settings)
     await live.until_linked(*(worker.name for worker in workers))
     return live, workers
@@ -131,7 +131,7 @@ async def test_what_a_client_gets_is_what_it_would_have_got(
     live, workers = await fleet(start_worker, serve)
     whole = await stream(live, nothing)
     assert whole.finish == dict.fromkeys(range(3), "length")
-    breaker = Breaker(workers, spoil, 20, 70)
+    breaker = Breaker(workers, spoil, 15, 45)
     again = await stream(live, breaker)
     assert len(breaker.spoiled) == 2
     assert again == whole

@@ -68,6 +68,6 @@ async def test_it_serves_from_its_flags_and_leaves_at_a_signal_with_a_stream_ope
 async def test_a_wrong_setting_ends_it_with_a_sentence() -> None:
     process = await gateway("--port", "70000")
     _, log = await process.communicate()
-    assert process.returncode == 1
+    assert process.returncode == 2
     assert log.startswith(b"gateway: port is 70000: ")
     assert b"Traceback" not in log

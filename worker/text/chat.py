@@ -26,16 +26,23 @@ from worker.text.template import RESERVED, Template
 from worker.text.tokenizer import Tokenizer
 
 REMEMBERED_BOUNDARIES = 1 << 14
-# Ways to go on after a boundary, unlike enough that what they share comes from before it.
-CONTINUATIONS = (
-    ({"role": "system", "content": "s"}, {"role": "user", "content": "s"}),
-    ({"role": "user", "content": "s"},),
-    ({"role": "user", "content": "\n1"},),
-    ({"role": "assistant", "content": "s"},),
-    ({"role": "assistant", "content": "\n1"}, {"role": "user", "content": "s"}),
-)
+# Boundaries after so few messages are cheap to look at from every side, and shared most.
+FEW_MESSAGES = 4
 
 Tools = Sequence[Mapping[str, Any]]
+Message = Mapping[str, Any]
+
+NOTHING: tuple[Message, ...] = ()
+USER: tuple[Message, ...] = ({"role": "user", "content": "s"},)
+# Ways to go on after a boundary, unlike enough that what they share comes from before it.
+CONTINUATIONS: tuple[tuple[Message, ...], ...] = (
+    NOTHING,
+    ({"role": "system", "content": "s"}, *USER),
+    USER,
+    ({"role": "user", "content": "\n1"},),
+    ({"role": "assistant", "content": "s"},),
+    ({"role": "assistant", "content": "\n1"}, *USER),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,14 @@ class _Chat:
 
 
 class ChatTemplate:
-    """Renders and encodes one model's chats. Safe to use from several threads."""
+    """Renders and encodes one model's chats. Safe to use from several threads.
+
+    Where boundaries lie is found by rendering the messages in front of them with what may follow.
+    Of several new ones only the last is looked at from every side. The others are seen with
+    nothing, a user's word and one more message of the last one's role behind them: that shows what
+    a template changes about the messages at hand. What it does to any chat shows at the last
+    boundary, and no tokens are fixed at an earlier one that aren't at a later one.
+    """
 
     def __init__(
         self, template: Template, tokenizer: Tokenizer, max_tokens: int | None = None
@@ -122,9 +136,20 @@ class ChatTemplate:
         A count beyond the number of messages means all of them.
         """
         chat = self._chat(messages, tools, kwargs or {})
-        digests = chat.digests()
-        prompt = array("i", ids)
-        return [self._position(chat, min(k, len(chat.messages)), digests, prompt) for k in counts]
+        digests, prompt = chat.digests(), array("i", ids)
+        wanted = [min(k, len(chat.messages)) for k in counts]
+        found: dict[int, int] = {}
+        most: int | None = None
+        for k in sorted(set(wanted), reverse=True):
+            position = self._remembered(digests[k], prompt)
+            if position is None:
+                every_side = most is None or k <= FEW_MESSAGES
+                stable = self._stable(chat, k) if every_side else self._likely_stable(chat, k)
+                position = _common_length(stable, prompt)
+                position = position if most is None else min(position, most)
+                self._remember(digests[k], prompt, position)
+            found[k] = most = position
+        return [found[k] for k in wanted]
 
     def _chat(self, messages: object, tools: Tools, kwargs: Mapping[str, Any]) -> _Chat:
         if taken := RESERVED & kwargs.keys():
@@ -137,19 +162,38 @@ class ChatTemplate:
         mark, marked = self._marks.put((plain, list(tools), dict(kwargs)))
         return _Chat(*marked, mark=mark)
 
-    def _position(self, chat: _Chat, k: int, digests: list[bytes], prompt: array[int]) -> int:
-        known = self._boundaries.get(digests[k])
-        if known is not None:
-            length, digest = known
-            if length <= len(prompt) and _digest(prompt[:length].tobytes()) == digest:
-                return length
-        length = _common_length(self._stable(chat, k), prompt)
-        self._boundaries.put(digests[k], (length, _digest(prompt[:length].tobytes())))
-        return length
+    def _remembered(self, digest: bytes, prompt: array[int]) -> int | None:
+        """Returns where a boundary lies in the prompt, if it was found in the same tokens."""
+        known = self._boundaries.get(digest)
+        if known is None or known[0] > len(prompt):
+            return None
+        length, tokens = known
+        return length if _digest(prompt[:length].tobytes()) == tokens else None
+
+    def _remember(self, digest: bytes, prompt: array[int], length: int) -> None:
+        self._boundaries.put(digest, (length, _digest(prompt[:length].tobytes())))
 
     def _stable(self, chat: _Chat, k: int) -> Sequence[int]:
         """Returns the tokens with which every chat begins that begins with the first k messages."""
-        texts = self._renderings(chat, k)
+        texts = [
+            text
+            for more in (*CONTINUATIONS, *_one_more(chat.messages[:k]))
+            for add_generation_prompt in (False, True)
+            if (text := self._rendered(chat, k, more, add_generation_prompt)) is not None
+        ]
+        return self._common_tokens(chat, texts)
+
+    def _likely_stable(self, chat: _Chat, k: int) -> Sequence[int]:
+        """Returns the same by fewer ways to go on; by all where the template refuses one."""
+        ways = (NOTHING, USER, *_one_more(chat.messages[:k]))
+        texts = [self._rendered(chat, k, more, False) for more in ways]
+        seen = [text for text in texts if text is not None]
+        if texts[0] is None or len(seen) < 2:
+            return self._stable(chat, k)
+        return self._common_tokens(chat, seen)
+
+    def _common_tokens(self, chat: _Chat, texts: Sequence[str]) -> Sequence[int]:
+        """Returns the tokens of what the texts share, without any that could grow behind it."""
         if len(texts) < 2:
             return []
         text = _common_start(texts)
@@ -157,24 +201,26 @@ class ChatTemplate:
         parted = all(self._pieces.parts_at(whole, len(text)) for whole in texts)
         return ids if parted else self._pieces.cut_back(ids)
 
-    def _renderings(self, chat: _Chat, k: int) -> list[str]:
-        """Returns the first k messages by themselves and with what may follow, as allowed."""
-        head = chat.messages[:k]
-        texts = []
-        for more in ((), *CONTINUATIONS):
-            for add_generation_prompt in (False, True):
-                messages = [*head, *more]
-                if not messages:
-                    continue
-                try:
-                    texts.append(
-                        self._template.render(
-                            messages, chat.tools, chat.kwargs, add_generation_prompt
-                        )
-                    )
-                except InvalidRequest:
-                    continue
-        return texts
+    def _rendered(
+        self, chat: _Chat, k: int, more: Sequence[Message], add_generation_prompt: bool
+    ) -> str | None:
+        """Returns the first k messages and more; None where the template does not allow it."""
+        messages = [*chat.messages[:k], *more]
+        if not messages:
+            return None
+        try:
+            return self._template.render(messages, chat.tools, chat.kwargs, add_generation_prompt)
+        except InvalidRequest:
+            return None
+
+
+def _one_more(head: Sequence[Message]) -> tuple[tuple[Message, ...], ...]:
+    """Returns the way to go on that shows whether a template joins messages of one role."""
+    if not head or head[-1]["role"] in ("user", "system"):
+        return ()
+    last = head[-1]
+    kept = {name: last[name] for name in ("role", "name", "tool_call_id") if name in last}
+    return (({**kept, "content": "s"},),)
 
 
 def _as_system(message: dict[str, Any]) -> dict[str, Any]:

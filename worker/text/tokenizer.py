@@ -37,6 +37,19 @@ class Strip:
     right: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """A text's tokens and where in it they lie: token i at text[starts[i]:ends[i]].
+
+    words: which word a token belongs to; None for one that the tokenizer added.
+    """
+
+    ids: list[int]
+    starts: list[int]
+    ends: list[int]
+    words: list[int | None]
+
+
 class Tokenizer:
     """One model's vocabulary.
 
@@ -90,6 +103,17 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Returns ids with special tokens recognised and the tokenizer's own BOS rule applied."""
         return _ids(self._plain, text, add_special_tokens=True)
+
+    def encode_spans(self, text: str) -> Spans:
+        """Returns what `encode` does, with the tokens' places in the text."""
+        (encoding,) = self._plain.encode_batch([text], add_special_tokens=True)
+        offsets = encoding.offsets
+        return Spans(
+            list(encoding.ids),
+            [start for start, _ in offsets],
+            [end for _, end in offsets],
+            list(encoding.word_ids),
+        )
 
     def encode_literal(self, text: str) -> list[int]:
         """Returns ids of `text` as plain text: text that spells a special token stays text.

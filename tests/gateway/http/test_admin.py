@@ -12,10 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.config import AdminConfig, GatewayConfig, RedisConfig, TenantConfig
+from gateway.config import GatewayConfig
 from gateway.errors import Unauthenticated
 from gateway.fleet.workers import WorkerInfo
 from gateway.request import Usage
+from gateway.tenant_config import AdminConfig, RedisConfig, TenantConfig
 from tests.gateway.conftest import NoDoor
 from tests.gateway.http.admin_live import ADMIN_DIGEST, ADMIN_KEY, LiveAdmin, serving
 from tests.gateway.store.conftest import own_redis

@@ -11,7 +11,8 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionTokenLogprob
 
-from gateway.config import LimitConfig, TenantConfig
+from gateway.config import LimitConfig
+from gateway.tenant_config import TenantConfig
 from proto import worker_pb2 as pb
 from tests.gateway.conftest import Chat, Live, Serve, StartWorker, events_of
 from tests.gateway.fake_worker import Line, failing, silence

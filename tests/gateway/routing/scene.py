@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
-from gateway.config import PolicyConfig, RoutingConfig
+from gateway.config import RoutingConfig
 from gateway.fleet.view import Expectation
 from gateway.fleet.workers import Claim, Fleet, Lease, Worker, WorkerInfo
 from gateway.request import Usage
@@ -17,6 +17,7 @@ from gateway.routing.prefix import Chain, Scope, chat_chain
 from gateway.routing.route import Route, Want
 from gateway.routing.router import Router
 from gateway.telemetry.metrics import Telemetry
+from gateway.tenant_config import PolicyConfig
 from tests.gateway.conftest import NoDoor
 
 MODEL = "tiny"

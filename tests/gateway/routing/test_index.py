@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gateway.fleet.view import View
-from gateway.routing.index import Index
+from gateway.routing.index import Index, Seat
 
 A, B, C = (letter.encode() * 16 for letter in "abc")
 
@@ -94,7 +94,7 @@ class Indexed(RuleBasedStateMachine):
         super().__init__()
         self.index: Index[str] = Index()
         self.views: dict[str, View] = {}
-        self.seats = {}
+        self.seats: dict[str, Seat[str]] = {}
 
     @rule(name=st.sampled_from(NAMES))
     def come_or_go(self, name: str) -> None:

@@ -7,11 +7,12 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from gateway.config import PolicyConfig, RoutingConfig
+from gateway.config import RoutingConfig
 from gateway.errors import NoWorker
 from gateway.routing.policies import POLICIES
 from gateway.routing.prefix import Chain
 from gateway.routing.route import NoCredit, Reason, Want
+from gateway.tenant_config import PolicyConfig
 from tests.gateway.routing.scene import MODEL, PLAIN, Scene, chain, system, text
 
 

@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from gateway.config import PolicyConfig
 from gateway.errors import NoWorker
 from gateway.fleet.workers import WorkerInfo, WorkerLoad
 from gateway.routing.route import NoCredit, Reason, Want
+from gateway.tenant_config import PolicyConfig
 from tests.gateway.conftest import NoDoor
 from tests.gateway.routing.scene import PLAIN, Scene, chain, system, text
 

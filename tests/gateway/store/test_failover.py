@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -121,10 +122,11 @@ async def test_redis_that_says_nothing_costs_one_timeout_in_all(own_redis: Redis
 async def test_a_gateway_that_stalls_does_not_take_redis_for_away(own_redis: RedisServer) -> None:
     async with failing_over(own_redis, timeout_s=0.1) as (store, told):
         await take(store, "a")
+        own_redis.pause()
         taking = asyncio.create_task(take(store, "b"))
-        for _ in range(3):
-            await asyncio.sleep(0)  # it is sent
-        time.sleep(0.3)  # noqa: ASYNC251 - the loop is held up
+        await asyncio.sleep(0.02)  # it is sent
+        threading.Timer(0.02, own_redis.go_on).start()
+        time.sleep(0.3)  # noqa: ASYNC251 - the loop is held up, and the reply comes meanwhile
         assert await taking == (None, 8)
     assert told.lines == []
 

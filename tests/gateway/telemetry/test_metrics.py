@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway.fleet.workers import WorkerLoad
+from gateway.fleet.workers import Worker, WorkerInfo, WorkerLoad
 from gateway.telemetry.log import EventLog
 from gateway.telemetry.metrics import Subject, Telemetry
+from tests.gateway.conftest import NoDoor
 
 SUBJECT = Subject("acme", "tiny", "completions")
 
@@ -78,10 +78,13 @@ def test_every_metric_has_a_sentence_and_our_prefix(telemetry: Telemetry) -> Non
 
 def test_a_workers_own_account_is_shown_by_its_name(telemetry: Telemetry) -> None:
     load = WorkerLoad(used_pages=7, preemptions_total=3, evicted_pages_total=11)
-    telemetry.watch_workers(lambda: [("w0", {"leases": 2, **asdict(load)})])
+    info = WorkerInfo("w0", "first", "tiny")
+    worker = Worker(info, NoDoor(), load=load, in_flight=2, expected_tokens=50, others_tokens=7)
+    telemetry.watch_workers(lambda: [(worker.name, worker.gauges())])
     text = telemetry.exposition().decode()
     for line in (
         'pando_gateway_worker_leases{worker="w0"} 2.0',
+        'pando_gateway_worker_queued_tokens{worker="w0"} 57.0',
         'pando_gateway_worker_used_pages{worker="w0"} 7.0',
         'pando_gateway_worker_preemptions_total{worker="w0"} 3.0',
         'pando_gateway_worker_evicted_pages_total{worker="w0"} 11.0',

@@ -13,18 +13,12 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway.config import (
-    AdminConfig,
-    GatewayConfig,
-    QuotaConfig,
-    RedisConfig,
-    TenantConfig,
-    TenantQuota,
-)
+from gateway.config import GatewayConfig
 from gateway.errors import RateLimited, TenantsUnknown, Unauthenticated
 from gateway.request import Ask, Decoding, Sampling, Stopping, TextPrompt, Usage
 from gateway.telemetry.log import EventLog
 from gateway.tenancy.assembly import Surroundings, Tenancy, build_tenancy
+from gateway.tenant_config import AdminConfig, QuotaConfig, RedisConfig, TenantConfig, TenantQuota
 from tests.gateway.store.redis_server import RedisServer
 
 ASK = Ask("", "", b"", TextPrompt("hello"), Decoding(Sampling(), Stopping(max_tokens=9)))

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gateway.config import QuotaConfig, TenantConfig, TenantQuota
 from gateway.errors import RateLimited
 from gateway.request import Ask, ChatPrompt, Decoding, Prompt, Sampling, Stopping, TextPrompt, Usage
 from gateway.store.interface import Settlement, Standing, Take
@@ -18,6 +17,7 @@ from gateway.tenancy.quota import Quotas
 from gateway.tenancy.refusal import duration
 from gateway.tenancy.tenants import Tenant
 from gateway.tenancy.usage import UsageLedger
+from gateway.tenant_config import QuotaConfig, TenantConfig, TenantQuota
 from tests.gateway.tenancy.conftest import Seen
 
 

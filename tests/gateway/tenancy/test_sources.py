@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.config import KeyConfig, TenantConfig, TenantQuota
 from gateway.errors import TenantsUnknown, Unauthenticated
 from gateway.store.redis import RedisStore
 from gateway.tenancy.file_source import FileSource
@@ -19,6 +18,7 @@ from gateway.tenancy.redis_source import RedisSource
 from gateway.tenancy.sources import Configs, Source, SourceBroken
 from gateway.tenancy.tenants import Roster, Tenants
 from gateway.tenancy.watch import Watch
+from gateway.tenant_config import KeyConfig, TenantConfig, TenantQuota
 from tests.gateway.store.conftest import connected
 from tests.gateway.store.redis_server import RedisServer
 from tests.gateway.tenancy.conftest import Seen
@@ -211,6 +211,21 @@ async def test_a_file_that_is_being_written_is_left_alone(tmp_path: Path) -> Non
     write(path, ACME, GLOBEX)
     assert await reading is None
     assert await source.read() == by_id(ACME, GLOBEX)
+
+
+class WrittenWhileRead(FileSource):
+    """Somebody writes the file behind its reader's back."""
+
+    async def _load(self) -> Configs:
+        configs = await super()._load()
+        write(self._path, ACME, GLOBEX, TenantConfig("third"))
+        return configs
+
+
+async def test_what_was_read_while_it_was_written_does_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "tenants.yaml"
+    write(path, ACME)
+    assert await WrittenWhileRead(path, may_be_missing=False).read() is None
 
 
 @pytest.mark.parametrize("name", ["tenants.yaml", "tenants.json"])

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.config import KeyConfig, TenantConfig, TenantQuota
 from gateway.errors import TenantsUnknown, Unauthenticated
 from gateway.tenancy.tenants import OPEN, Entry, Roster, Tenant, Tenants
+from gateway.tenant_config import KeyConfig, TenantConfig, TenantQuota
 
 EXPIRY = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

@@ -1,0 +1,203 @@
+"""Every object of the process, joined: configuration -> fleet, routing, queue, tenancy -> HTTP."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+from prometheus_client import CollectorRegistry
+
+from gateway.background import Work, around, running
+from gateway.budget import RetryBudget
+from gateway.config import ConfigError, ForeignConfig, GatewayConfig
+from gateway.fleet.channel import encryption_of
+from gateway.fleet.discovery import Discovery, Dns, Registry, Source, Static
+from gateway.fleet.foreign import ForeignContext, ForeignMember, client_for
+from gateway.fleet.link import WorkerLink
+from gateway.fleet.links import Links
+from gateway.fleet.session import LinkContext
+from gateway.fleet.view import View
+from gateway.fleet.workers import Fleet, Worker
+from gateway.http.admin import AdminService, build_admin
+from gateway.http.admin_server import serving_admin
+from gateway.http.app import Express, Service, build_app
+from gateway.http.stalls import Stalls
+from gateway.part import Means
+from gateway.pipeline import Pipeline
+from gateway.queueing.credit import has_credit
+from gateway.queueing.dispatcher import Dispatcher
+from gateway.routing.router import Router
+from gateway.telemetry.lag import LoopLag
+from gateway.telemetry.log import EventLog
+from gateway.telemetry.metrics import Telemetry
+from gateway.tenancy.assembly import Surroundings, Tenancy, build_tenancy
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """The application, and what its surroundings may look at."""
+
+    app: Express
+    fleet: Fleet
+    router: Router
+    telemetry: Telemetry
+    tenancy: Tenancy
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What the rooms share."""
+
+    config: GatewayConfig
+    log: EventLog
+    telemetry: Telemetry
+    tenancy: Tenancy
+    fleet: Fleet
+    router: Router
+
+
+def build(
+    config: GatewayConfig, log: EventLog, admin_listener: socket.socket | None = None
+) -> Gateway:
+    """The whole gateway. admin_listener None: no admin API is served. Raises ConfigError."""
+    telemetry = Telemetry(CollectorRegistry())
+    routing = config.routing
+    new_view = partial(View, routing.view_boundaries, routing.guess_s)
+    fleet = Fleet(config.breaker, new_view=new_view)
+    parts = _Parts(
+        config=config,
+        log=log,
+        telemetry=telemetry,
+        tenancy=build_tenancy(config, Surroundings(telemetry.registry, log)),
+        fleet=fleet,
+        router=Router(fleet, routing, telemetry),
+    )
+    telemetry.watch_workers(lambda: [(w.name, w.gauges()) for w in fleet.workers()])
+    stalls = Stalls(config.limits.stall_s, telemetry.clock)
+    telemetry.watch_stalls(lambda: stalls.cut_total)
+    service = _service(parts, stalls)
+    links = _links(parts)
+    works: list[Work] = [
+        parts.router.follow_fleet,
+        stalls.watch,
+        LoopLag(telemetry).watch,
+        Discovery(_sources(parts), links.follow).watch,
+        *(member.run for member in _foreign(parts)),
+    ]
+    contexts = [parts.tenancy.serving, *_admin(parts, service, admin_listener)]
+    lifespan = around([*contexts, partial(running, works, links.close, log)])
+    return Gateway(build_app(service, lifespan), fleet, parts.router, telemetry, parts.tenancy)
+
+
+def _service(parts: _Parts, stalls: Stalls) -> Service:
+    """What the routes work with."""
+    chance = random.Random(secrets.randbits(128))
+    return Service(
+        config=parts.config,
+        tenants=parts.tenancy.tenants,
+        quotas=parts.tenancy.quotas,
+        fleet=parts.fleet,
+        pipeline=Pipeline(_means(parts), parts.config.keep_alive_s),
+        stalls=stalls,
+        telemetry=parts.telemetry,
+        log=parts.log,
+        make_id=_ids(secrets.token_hex(8)),
+        draw_seed=partial(chance.getrandbits, 62),
+        wall_clock=time.time,
+    )
+
+
+def _means(parts: _Parts) -> Means:
+    """What brings requests to workers."""
+    config, fleet, clock = parts.config, parts.fleet, parts.telemetry.clock
+    dispatcher = Dispatcher(config.queue, clock)
+    fleet.on_capacity(dispatcher.nudge)
+    parts.telemetry.watch_queue(dispatcher.waiting_by_tenant)
+    ahead = config.queue.credit_ahead
+
+    def eligible(worker: Worker) -> bool:
+        return fleet.allows(worker) and has_credit(worker, ahead)
+
+    return Means(
+        router=parts.router,
+        fleet=fleet,
+        dispatcher=dispatcher,
+        budget=RetryBudget(config.retries, clock),
+        telemetry=parts.telemetry,
+        log=parts.log,
+        attempts=config.routing.attempts,
+        eligible=eligible,
+    )
+
+
+def _links(parts: _Parts) -> Links:
+    """What keeps a link to every worker that is found."""
+    context = LinkContext(
+        gateway=parts.config.name,
+        settings=parts.config.link,
+        fleet=parts.fleet,
+        telemetry=parts.telemetry,
+        log=parts.log,
+        chance=random.Random(),
+        encryption=encryption_of(parts.config.link.tls),
+    )
+    return Links(partial(WorkerLink, context=context), parts.log)
+
+
+def _sources(parts: _Parts) -> list[Source]:
+    """Where workers are looked for."""
+    config, redis = parts.config, parts.tenancy.redis
+    sources: list[Source] = [Static(config.workers)]
+    if config.dns is not None:
+        sources.append(Dns(config.dns, parts.log))
+    if config.redis.workers:
+        if redis is None:
+            raise ConfigError("redis.workers is True: redis.url must be set as well")
+        sources.append(Registry(redis, config.redis.refresh_s, parts.log))
+    return sources
+
+
+def _foreign(parts: _Parts) -> list[ForeignMember]:
+    """Servers with OpenAI's API as members of the fleet."""
+    context = ForeignContext(parts.fleet, parts.telemetry, parts.log)
+    return [
+        ForeignMember(member, context, client_for(member, _key(member, os.environ)))
+        for member in parts.config.foreign
+    ]
+
+
+def _admin(
+    parts: _Parts, service: Service, listener: socket.socket | None
+) -> list[Callable[[], AbstractAsyncContextManager[None]]]:
+    """The admin API's own server, if there is one."""
+    if listener is None:
+        return []
+    directory, workers = parts.tenancy.directory, parts.fleet.workers
+    admin = build_admin(AdminService(parts.config, directory, workers, parts.log, service.make_id))
+    return [partial(serving_admin, admin, listener, parts.config.limits, parts.log)]
+
+
+def _ids(word: str) -> Callable[[], str]:
+    """Ids that nobody else makes; word: random, new with every process."""
+    numbers = count()
+    return lambda: f"{word}{next(numbers):08x}"
+
+
+def _key(member: ForeignConfig, environment: Mapping[str, str]) -> str | None:
+    """The key that a foreign server wants. Raises ConfigError."""
+    if member.key_variable is None:
+        return None
+    key = environment.get(member.key_variable)
+    if not key:
+        raise ConfigError(
+            f"foreign.key_variable is {member.key_variable!r}: no such environment variable is set"
+        )
+    return key

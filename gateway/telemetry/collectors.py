@@ -1,0 +1,85 @@
+"""Metrics that are kept elsewhere and read when somebody asks: no cost until then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+WorkerGauges = Mapping[str, int]
+
+_WORKER_GAUGES = {
+    "leases": "Requests of this gateway on the worker.",
+    "running_sequences": "Requests that the worker is computing.",
+    "waiting_sequences": "Requests in the worker's queue.",
+    "uncomputed_tokens": "Prompt tokens that the worker has still to compute.",
+    "total_pages": "Pages of the worker's pool.",
+    "used_pages": "Pages that a request refers to.",
+    "cached_pages": "Pages without a request that can still be matched.",
+    "queued_tokens": "Prompt tokens that the worker has still to compute, as routing counts them.",
+    "view_boundaries": "Boundaries of prompts that the worker is known or expected to hold.",
+    "view_stale": "1 while what is known of the worker's cache is old.",
+}
+# Since the worker's process started; all gateways' requests together.
+_WORKER_COUNTERS = {
+    "prompt_tokens": "Prompt tokens that the worker has admitted.",
+    "cached_tokens": "Of them, found in its prefix cache.",
+    "generated_tokens": "Tokens that the worker has sampled.",
+    "evicted_pages": "Cached pages that the worker gave up for others.",
+    "preemptions": "Sequences that gave their pages back to wait.",
+}
+
+
+class TotalCollector(Collector):
+    """One counter that is kept elsewhere, read at scrape time."""
+
+    def __init__(self, name: str, sentence: str, total: Callable[[], int]):
+        self._name = name
+        self._sentence = sentence
+        self._total = total
+
+    def collect(self) -> Iterator[Metric]:
+        """The counter."""
+        yield CounterMetricFamily(self._name, self._sentence, value=self._total())
+
+
+class QueueCollector(Collector):
+    """Waiting requests by tenant, read from the dispatcher at scrape time."""
+
+    def __init__(self, waiting: Callable[[], Mapping[str, int]]):
+        self._waiting = waiting
+
+    def collect(self) -> Iterator[Metric]:
+        """One gauge, one sample per tenant that has requests waiting."""
+        gauge = GaugeMetricFamily(
+            "pando_gateway_waiting_requests",
+            "Requests that wait at the gateway for a worker with credit.",
+            labels=["tenant"],
+        )
+        for tenant, count in self._waiting().items():
+            gauge.add_metric([tenant], count)
+        yield gauge
+
+
+class WorkerCollector(Collector):
+    """Worker gauges and counters, read from the fleet at scrape time: no cost per step."""
+
+    def __init__(self, workers: Callable[[], Iterable[tuple[str, WorkerGauges]]]):
+        self._workers = workers
+
+    def collect(self) -> Iterator[Metric]:
+        """One metric per name, one sample per worker."""
+        samples = list(self._workers())
+        for name, sentence in _WORKER_GAUGES.items():
+            gauge = GaugeMetricFamily(f"pando_gateway_worker_{name}", sentence, labels=["worker"])
+            for worker, gauges in samples:
+                gauge.add_metric([worker], gauges[name])
+            yield gauge
+        for name, sentence in _WORKER_COUNTERS.items():
+            counter = CounterMetricFamily(
+                f"pando_gateway_worker_{name}", sentence, labels=["worker"]
+            )
+            for worker, gauges in samples:
+                counter.add_metric([worker], gauges[f"{name}_total"])
+            yield counter
