@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import sys
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import httpx
@@ -19,11 +20,21 @@ from loadtest.parts import PartsWish, running
 from loadtest.peers.routers import ROUTERS
 from loadtest.peers.servers import Wish
 from loadtest.report import show
-from loadtest.workloads import cache_speed, failover, fan_out, overhead, shared_prefix
+from loadtest.workloads import (
+    cache_speed,
+    failover,
+    fan_out,
+    overhead,
+    routing,
+    shared_prefix,
+    tenants,
+)
 from loadtest.workloads.shared_prefix import Outcome, Shape
+from pando.up import ROOT
 
 CACHES = ("radix", "block", "off")
 KEY_VARIABLE = "PANDO_API_KEY"
+TRACES = ROOT.parent / "shared" / "traces"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 progress = Console(stderr=True)
@@ -137,6 +148,40 @@ def run_overhead(
     except LoadTestError as error:
         _refuse(error)
     show(overhead.report(costs, overhead.decisions()), Console())
+
+
+@app.command(routing.NAME)
+def run_routing(
+    traces: Annotated[Path, typer.Option(help="Folder of the recorded traffic.")] = TRACES,
+    quick: Annotated[bool, typer.Option(help="The beginning of every trace only.")] = False,
+    gateways: Annotated[int, typer.Option(min=2, help="Of the run with many.")] = 8,
+    simulate: Annotated[bool, typer.Option(help="No processes: the router by itself.")] = False,
+) -> None:
+    """Replay recorded traffic through real gateways: hits against one big cache, even work."""
+    plan = routing.Plan(traces, quick, gateways, simulate)
+    try:
+        outcomes = routing.measure(plan, lambda text: progress.print(text, highlight=False))
+    except (LoadTestError, OSError) as error:
+        _refuse(error)
+    show(routing.report(outcomes), Console())
+
+
+@app.command(tenants.NAME)
+def run_tenants(
+    seconds: Annotated[float, typer.Option(min=2, help="Of each measurement.")] = 8.0,
+    gateways: Annotated[int, typer.Option(min=2, help="That share one limit.")] = 4,
+    burst: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 1000,
+    limit: Annotated[int, typer.Option(min=1, help="Requests a minute that may pass.")] = 100,
+) -> None:
+    """Tenants beside one another: fair shares, a noisy neighbour, one limit over many gateways."""
+    shape = tenants.Shape(seconds, gateways, burst, limit)
+    try:
+        outcome = asyncio.run(
+            tenants.measure(shape, lambda text: progress.print(text, highlight=False))
+        )
+    except LoadTestError as error:
+        _refuse(error)
+    show(tenants.report(outcome), Console())
 
 
 def _refuse(error: Exception) -> NoReturn:

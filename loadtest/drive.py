@@ -18,7 +18,11 @@ WORDS = ("system", "policy", "assistant", "answer", "cache", "prefix", "route", 
 
 @dataclass(frozen=True, slots=True)
 class Drive:
-    """What is sent. think_s: pause of each client between two requests."""
+    """What is sent. think_s: pause of each client between two requests.
+
+    every_s: from the start of a client's request to the start of its next one, if the first is over
+    by then. key: for the API.
+    """
 
     port: int
     connections: int
@@ -31,6 +35,8 @@ class Drive:
     model: str = "fake-model"
     think_s: float = 0.0
     seed: int = 0
+    every_s: float = 0.0
+    key: str = ""
 
 
 @dataclass(slots=True)
@@ -61,6 +67,7 @@ def bodies(drive: Drive, count: int = 512) -> list[bytes]:
             text += rng.choice(WORDS) + " "
         systems.append(text)
     made = []
+    authorization = f"authorization: Bearer {drive.key}\r\n" if drive.key else ""
     for number in range(count):
         question = " ".join(rng.choices(WORDS, k=14))
         body = (
@@ -72,7 +79,8 @@ def bodies(drive: Drive, count: int = 512) -> list[bytes]:
         ).encode()
         head = (
             f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{drive.port}\r\n"
-            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+            f"{authorization}content-type: application/json\r\n"
+            f"content-length: {len(body)}\r\n\r\n"
         )
         made.append(head.encode() + body)
     return made
@@ -161,8 +169,11 @@ class _Loop:
                 driven.first_event_s.append(client.first - client.began)
         if self.stopped:
             return
-        if self._drive.think_s:
-            asyncio.get_running_loop().call_later(self._drive.think_s, client.send)
+        pause_s = self._drive.think_s
+        if self._drive.every_s:
+            pause_s = max(0.0, client.began + self._drive.every_s - time.perf_counter())
+        if pause_s:
+            asyncio.get_running_loop().call_later(pause_s, client.send)
         else:
             client.send()
 

@@ -43,9 +43,9 @@ class Setting:
 
     num_workers: int
     cache_tokens: int
-    routing: RoutingConfig = RoutingConfig()
+    routing: RoutingConfig = field(default_factory=RoutingConfig)
     num_gateways: int = 1
-    pace: Pace = Pace()
+    pace: Pace = field(default_factory=Pace)
     lag_s: float = 0.05
     joins_at_s: float | None = None
     seed: int = 0
@@ -54,7 +54,7 @@ class Setting:
 class _NoDoor:
     """Nobody is asked."""
 
-    def submit(self, ask: Ask, deliver: Deliver) -> AbstractContextManager[None]:
+    def submit(self, ask: Ask, deliver: Deliver) -> AbstractContextManager[None]:  # noqa: ARG002
         """Never called."""
         raise AssertionError("a simulation asks nobody")
 
@@ -208,6 +208,7 @@ class Simulation:
 
     def _end(self, engine: _Engine, request: _Request) -> None:
         engine.num_running -= 1
+        self._tell_load(engine)
         request.lease.__exit__()
         request.expectation.over()
         usage = Usage(request.recorded.prompt_tokens, request.cached_tokens, 1)
@@ -228,11 +229,16 @@ class Simulation:
 
     def _tell_load(self, engine: _Engine) -> None:
         if len(self._gateways) > 1:
-            told = list(engine.assigned)
-            self._at(self._now + self._setting.lag_s, lambda: self._hear_load(engine.name, told))
+            own = list(engine.assigned)
+            load = WorkerLoad(
+                running_sequences=engine.num_running,
+                waiting_sequences=len(engine.waiting),
+                assigned_tokens=sum(own),
+            )
+            when = self._now + self._setting.lag_s
+            self._at(when, lambda: self._hear_load(engine.name, load, own))
 
-    def _hear_load(self, name: str, assigned: list[int]) -> None:
-        load = WorkerLoad(assigned_tokens=sum(assigned))
+    def _hear_load(self, name: str, load: WorkerLoad, assigned: Sequence[int]) -> None:
         for gateway, own in zip(self._gateways, assigned, strict=True):
             gateway.fleet.report(name, load, own)
 

@@ -23,7 +23,8 @@ from typing import Any
 MOONCAKE_TOKENS = 512
 # Longer pauses of an agent's user are cut to this, so that sessions overlap as on a busy fleet.
 MAX_PAUSE_S = 60.0
-AGENT_SPREAD_S = 1800.0
+# A new session begins every so often, on average.
+SESSION_EVERY_S = 16.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +56,12 @@ def mooncake(path: Path, limit: int | None = None) -> list[Recorded]:
 
 
 def agents(path: Path, limit: int | None = None, seed: int = 0) -> list[Recorded]:
-    """Agents' sessions, or the first ones, begun at random within AGENT_SPREAD_S."""
+    """Agents' sessions, or the first ones, begun at random, one every SESSION_EVERY_S."""
     rng = random.Random(seed)
+    sessions = [json.loads(line) for line in _lines(path, limit)]
     requests: list[Recorded] = []
-    for line in _lines(path, limit):
-        session = json.loads(line)
-        start = rng.uniform(0, AGENT_SPREAD_S)
+    for session in sessions:
+        start = rng.uniform(0, len(sessions) * SESSION_EVERY_S)
         requests += _of_session(session, start)
     return sorted(requests, key=lambda request: request.at_s)
 
