@@ -1,28 +1,26 @@
 """The gateway: OpenAI HTTP in, one link to every worker, the answer streamed back.
 
 It stands between clients and workers and keeps no state that a restart would miss. It imports no
-torch, no numpy and nothing of the worker; the link speaks `proto`, and no other module does.
+torch, no numpy and nothing of the worker; the link speaks `proto`, and no other room does.
 
 Read in this order:
 
-    __main__    the only wiring: configuration -> objects -> uvicorn
     pipeline    one request's story
-    app         HTTP routes, from the body to the answer
-    connection  the socket, and what uvicorn sets no limit to
-    inbound     headers, the body within its limit, and the hang-up
-    reply       a whole body, a stream of events, or an error
-    openai      the request types, and what is refused by name
-    intake      an OpenAI request as a job: what each worker is asked
-    tenants     who asks, and what they may
-    prefix      the name of a request's static prefix
-    router      which worker, and why
-    ring        consistent hashing with bounded load
-    fleet       the live workers and their leases
-    link        the gRPC stream to one worker
-    mailbox     where a link leaves a request's events
-    answer      the response objects and their events
+    part        one prompt of it on its way through the fleet
+    given_out   what a client has already, for whoever goes on
+    http        OpenAI in and out; the admin API
+    job         a request understood: what each worker is asked, for whom
+    queueing    who is next, and the credit that ends a wait
+    routing     which worker, and why
+    fleet       the workers: links, views, discovery, breakers, foreign servers
+    tenancy     who asks, what they may, and what it costs
+    store       what gateways share, or one keeps: quotas, usage, tenants, registry
     request     the values between intake, link and answer
-    telemetry   every metric and the log
+    mailbox     where a link leaves a request's events
+    budget      how many retries there may be
+    telemetry   metrics and the log
     errors      what can go wrong, and what the client is told
-    config      all that an operator may set
+    config      all that an operator may set; `tenant_config` is the tenants' part
+    assembly    the only wiring; `background` runs what works beside requests
+    __main__    settings, then serve until a signal
 """

@@ -2,8 +2,7 @@
 
 It is looked at every second and read when it is another one: time, size or inode. It counts only
 when it has stood still, so that half a file is not taken for a whole one. Writing replaces it in
-one step; comments are lost then. Ten thousand tenants are read in 0.1 s from a name that ends in
-`.json`, in 2 s from another.
+one step; comments are lost then.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx
 
+from gateway.tenancy.keys import digest_of
 from tests.gateway.conftest import StartWorker
 from tests.gateway.fake_worker import endless
 
@@ -20,11 +21,12 @@ async def gateway(*flags: str) -> asyncio.subprocess.Process:
     )
 
 
-async def listening_port(process: asyncio.subprocess.Process) -> int:
+async def listening_port(process: asyncio.subprocess.Process, event: str = "listening") -> int:
     assert process.stderr is not None
+    wanted = f" {event} host=127.0.0.1 port=(\\d+)".encode()
     async with asyncio.timeout(30):
         async for line in process.stderr:
-            if found := re.search(rb" listening host=127.0.0.1 port=(\d+)", line):
+            if found := re.search(wanted, line):
                 return int(found[1])
     raise AssertionError("it ended")
 
@@ -63,6 +65,44 @@ async def test_it_serves_from_its_flags_and_leaves_at_a_signal_with_a_stream_ope
     assert process.returncode in (0, -signal.SIGTERM)
     assert b" request_ended " in log
     assert b"outcome=client_closed" in log
+
+
+async def test_a_tenant_made_by_the_admin_api_may_ask_at_once(
+    start_worker: StartWorker, tmp_path: Path
+) -> None:
+    worker = await start_worker()
+    settings = tmp_path / "gateway.yaml"
+    settings.write_text(
+        f"tenants_file: {tmp_path / 'tenants.yaml'}\n"
+        f"admin: {{port: 0, keys: [{digest_of('admin')}]}}\n"
+        "shutdown_s: 1.0\n"
+    )
+    process = await gateway(
+        "--config", str(settings), "--port", "0", "--worker", f"w0={worker.address}"
+    )
+    port = await listening_port(process)
+    admin_port = await listening_port(process, "admin_listening")
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3}
+    tenants = f"http://127.0.0.1:{admin_port}/admin/tenants"
+    by_admin = {"authorization": "Bearer admin"}
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
+        await until_ready(http)
+        assert (await http.post("/v1/chat/completions", json=body)).status_code == 401
+        limits = {"quota": {"requests_per_minute": 1}}
+        await http.put(f"{tenants}/acme", json=limits, headers=by_admin)
+        key = (await http.post(f"{tenants}/acme/keys", headers=by_admin)).json()["key"]
+        asking = {"authorization": f"Bearer {key}"}
+        answers = [
+            await http.post("/v1/chat/completions", json=body, headers=asking) for _ in range(2)
+        ]
+        assert [answer.status_code for answer in answers] == [200, 429]
+        assert (await http.get("/admin/tenants", headers=by_admin)).status_code == 404
+    process.send_signal(signal.SIGTERM)
+    _, log = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode in (0, -signal.SIGTERM)
+    assert b" key_added " in log
+    assert key.encode() not in log
+    assert b"Traceback" not in log
 
 
 async def test_a_wrong_setting_ends_it_with_a_sentence() -> None:

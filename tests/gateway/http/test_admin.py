@@ -154,59 +154,58 @@ async def test_keys_made_at_once_are_all_there(http: httpx.AsyncClient) -> None:
     assert len(made) == 4
 
 
-@pytest.mark.parametrize(
-    ("body", "param", "words"),
-    [
-        ({"weight": 0}, "weight", ["weight is 0", ">= 0.001"]),
-        ({"priority": "urgent"}, "priority", ["'urgent'", "high|normal|low"]),
-        ({"quota": {"concurrency": -1}}, "quota.concurrency", ["-1", ">= 1"]),
-        ({"quota": {"speed": 1}}, "quota.speed", ["speed"]),
-        ({"colour": "red"}, "colour", ["colour"]),
-        ({"id": "globex"}, "id", ["globex", "acme"]),
-        ({"keys": ["clear"]}, "keys[0]", ["clear"]),
-        ({"keys": ["ab" * 32, "ab" * 32]}, "keys.id", ["more than once"]),
-        ({"policy": {"name": "dedicated"}}, "policy.workers", ["at least one name"]),
-        ({"models": "tiny"}, "models", ["tiny", "array"]),
-        ([], None, ["JSON object"]),
-    ],
-)
+WRONG_TENANTS: list[tuple[Any, str | None, list[str]]] = [
+    ({"weight": 0}, "weight", ["weight is 0", ">= 0.001"]),
+    ({"priority": "urgent"}, "priority", ["'urgent'", "high|normal|low"]),
+    ({"quota": {"concurrency": -1}}, "quota.concurrency", ["-1", ">= 1"]),
+    ({"quota": {"speed": 1}}, "quota.speed", ["speed"]),
+    ({"colour": "red"}, "colour", ["colour"]),
+    ({"id": "globex"}, "id", ["globex", "acme"]),
+    ({"keys": ["clear"]}, "keys[0]", ["clear"]),
+    ({"keys": ["ab" * 32, "ab" * 32]}, "keys.id", ["more than once"]),
+    ({"policy": {"name": "dedicated"}}, "policy.workers", ["at least one name"]),
+    ({"models": "tiny"}, "models", ["tiny", "array"]),
+    ([], None, ["JSON object"]),
+]
+
+
 async def test_a_wrong_tenant_is_refused_with_field_value_and_range(
-    http: httpx.AsyncClient, body: Any, param: str | None, words: list[str]
+    http: httpx.AsyncClient,
 ) -> None:
-    answer = await http.put("/admin/tenants/acme", json=body)
-    assert answer.status_code == 400
-    error = error_of(answer)
-    assert error["param"] == param
-    assert all(word in error["message"] for word in words), error["message"]
+    for body, param, words in WRONG_TENANTS:
+        answer = await http.put("/admin/tenants/acme", json=body)
+        assert answer.status_code == 400, body
+        error = error_of(answer)
+        assert error["param"] == param, body
+        assert all(word in error["message"] for word in words), error["message"]
     assert (await http.get("/admin/tenants/acme")).status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status", "code"),
-    [
-        ("GET", "/admin/tenants/nobody", 404, "tenant_not_found"),
-        ("DELETE", "/admin/tenants/nobody", 404, "tenant_not_found"),
-        ("POST", "/admin/tenants/nobody/keys", 404, "tenant_not_found"),
-        ("GET", "/admin/tenants/nobody/usage", 404, "tenant_not_found"),
-        ("DELETE", "/admin/tenants/nobody/keys/k", 404, "tenant_not_found"),
-        ("PUT", "/admin/tenants/inline", 409, "tenant_read_only"),
-        ("DELETE", "/admin/tenants/inline", 409, "tenant_read_only"),
-        ("POST", "/admin/tenants/inline/keys", 409, "tenant_read_only"),
-        ("PUT", "/admin/tenants/not%20a%20name", 400, "invalid_value"),
-        ("GET", "/admin/tenants/inline/usage?days=0", 400, "invalid_value"),
-        ("GET", "/admin/tenants/inline/usage?days=many", 400, "invalid_value"),
-        ("GET", "/admin/tenants/inline/usage?by=year", 400, "invalid_value"),
-        ("PATCH", "/admin/tenants/inline", 405, "method_not_allowed"),
-        ("GET", "/admin/nothing", 404, "unknown_url"),
-        ("GET", "/v1/models", 404, "unknown_url"),
-    ],
-)
-async def test_what_cannot_be_done_is_a_sentence(
-    http: httpx.AsyncClient, method: str, path: str, status: int, code: str
-) -> None:
-    answer = await http.request(method, path, content=b"{}")
-    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
-    assert answer.json()["error"]["message"].endswith(".")
+REFUSALS = [
+    ("GET", "/admin/tenants/nobody", 404, "tenant_not_found"),
+    ("DELETE", "/admin/tenants/nobody", 404, "tenant_not_found"),
+    ("POST", "/admin/tenants/nobody/keys", 404, "tenant_not_found"),
+    ("GET", "/admin/tenants/nobody/usage", 404, "tenant_not_found"),
+    ("DELETE", "/admin/tenants/nobody/keys/k", 404, "tenant_not_found"),
+    ("PUT", "/admin/tenants/inline", 409, "tenant_read_only"),
+    ("DELETE", "/admin/tenants/inline", 409, "tenant_read_only"),
+    ("POST", "/admin/tenants/inline/keys", 409, "tenant_read_only"),
+    ("PUT", "/admin/tenants/not%20a%20name", 400, "invalid_value"),
+    ("GET", "/admin/tenants/inline/usage?days=0", 400, "invalid_value"),
+    ("GET", "/admin/tenants/inline/usage?days=many", 400, "invalid_value"),
+    ("GET", "/admin/tenants/inline/usage?by=year", 400, "invalid_value"),
+    ("PATCH", "/admin/tenants/inline", 405, "method_not_allowed"),
+    ("GET", "/admin/nothing", 404, "unknown_url"),
+    ("GET", "/v1/models", 404, "unknown_url"),
+]
+
+
+async def test_what_cannot_be_done_is_a_sentence(http: httpx.AsyncClient) -> None:
+    for method, path, status, code in REFUSALS:
+        answer = await http.request(method, path, content=b"{}")
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (status, code), (method, path)
+        assert error["message"].endswith(".")
 
 
 async def test_keys_are_refused_with_sentences(http: httpx.AsyncClient) -> None:

@@ -177,6 +177,21 @@ async def test_redis_that_only_complains_is_away(words: str) -> None:
     await asyncio.gather(*(task for task in connections if task is not None))
 
 
+async def test_a_password_is_part_of_the_url(own_redis: RedisServer) -> None:
+    own_redis.stop()
+    own_redis.start("--requirepass", "secret")
+    url = own_redis.url.replace("//", "//:secret@")
+    for right, words in ((url, ""), (own_redis.url, "AuthenticationError|NOAUTH|Authentication")):
+        lanes = Lane(right, 5.0), Lane(right, 5.0)
+        store = RedisStore(*lanes, prefix="test", retention=RETENTION, epoch="e")
+        if words:
+            with pytest.raises(StoreAway, match=words):
+                await store.probe()
+        else:
+            assert await take(store, "a") == (None, 9)
+        await store.aclose()
+
+
 async def test_redis_that_is_gone_from_the_start_keeps_nobody(own_redis: RedisServer) -> None:
     own_redis.stop()
     async with failing_over(own_redis) as (store, _):
