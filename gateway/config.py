@@ -124,10 +124,10 @@ class RoutingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     policy: PolicyConfig = PolicyConfig()
-    reuse_weight: Annotated[float, Meta(ge=0.1, le=1000)] = 16.0
+    reuse_weight: Annotated[float, Meta(ge=0.1, le=1000)] = 20.0
     crowd_tokens: Annotated[float, Meta(ge=0)] = 2048.0
     work_weight: Annotated[float, Meta(ge=0)] = 0.5
-    work_half_life_s: Seconds = 3600.0
+    work_half_life_s: Seconds = 14_400.0
     miss_share: Annotated[float, Meta(ge=0, le=1)] = 0.1
     vnodes: PositiveInt = 2048
     load_floor: PositiveInt = 16

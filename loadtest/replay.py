@@ -17,8 +17,8 @@ from loadtest.errors import RequestRefused
 from loadtest.traces import Recorded
 
 MODEL = "fake-model"
-# Every message has about so many bytes, so that bytes tell tokens as in real prompts.
-KEY_CHARS = 24
+# Characters tell tokens, as in real prompts, only that each stands for more of them.
+TOKENS_PER_CHAR = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,21 @@ class _Gateway:
     port: int
     idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = field(default_factory=list)
 
+    async def connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """One that the gateway has not closed since it was used last, or a new one."""
+        while self.idle:
+            reader, writer = self.idle.pop()
+            if not reader.at_eof() and not writer.is_closing():
+                return reader, writer
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
 
 def body(request: Recorded, speed: Speed) -> bytes:
     """The request's chat."""
     before, messages = 0, []
     for piece in request.pieces:
-        content = f"{piece.num_tokens - before}:{piece.key:>{KEY_CHARS}}"
+        tokens = piece.num_tokens - before
+        content = f"{tokens}:{piece.key}".ljust(tokens // TOKENS_PER_CHAR, ".")
         messages.append({"role": "user", "content": content})
         before = piece.num_tokens
     chat = {
@@ -96,10 +105,7 @@ async def replay(
 
 
 async def _send(request: Recorded, gateway: _Gateway, speed: Speed, late_s: float) -> Served:
-    if gateway.idle:
-        reader, writer = gateway.idle.pop()
-    else:
-        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    reader, writer = await gateway.connection()
     chat = body(request, speed)
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{gateway.port}\r\n"

@@ -11,7 +11,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -40,12 +40,14 @@ from worker.model.interface import ModelShape
 from worker.model.loading import LoadOptions
 from worker.model.loading import load as load_model
 from worker.model.shape import read_shape
+from worker.registry import Entry, registered
 from worker.runner import Runner
 from worker.scheduler import Scheduler, SchedulerLimits
 from worker.service import Service, ServiceLimits
 from worker.telemetry import RequestCounts, Telemetry, set_up_logging
 from worker.text.chat import ChatTemplate
 from worker.text.tokenizer import Tokenizer
+from worker.tls import credentials
 from worker.wire import Identity
 
 log = logging.getLogger("pando.worker")
@@ -106,6 +108,7 @@ async def serve(config: WorkerConfig) -> None:
     """Loads the model, serves until SIGTERM or SIGINT, drains. Raises EngineBroken."""
     # Our kernels bring their own threads; torch's barriers would only stall beside them.
     torch.set_num_threads(config.threads if config.member == "modules" else 1)
+    shown = credentials(config)
     folder = resolve(config.model, default_cache_folder())
     sizes = decide(config, folder)
     parts = build(config, folder, sizes)
@@ -126,12 +129,13 @@ async def serve(config: WorkerConfig) -> None:
     servicer.serve(server)
     health = Health()
     health.serve(server)
-    port = _listen(server, config.listen)
+    port = _listen(server, config.listen, shown)
     await server.start()
     engine.start(lambda: loop.call_soon_threadsafe(lost))
     await health.set_serving(serving=True)
     _announce(config, sizes, port)
-    await stop.wait()
+    async with _in_registry(config, port):
+        await stop.wait()
     await health.set_serving(serving=False)
     await drain(service, config.drain_s)
     servicer.close()
@@ -200,10 +204,12 @@ def _runner(config: WorkerConfig, sizes: Sizes, folder: Path) -> Runner:
     return Runner(model, torch.device(config.device))
 
 
-def _listen(server: grpc.aio.Server, address: str) -> int:
+def _listen(server: grpc.aio.Server, address: str, shown: grpc.ServerCredentials | None) -> int:
     """Returns the port that the server listens on. Raises ConfigError when it is taken."""
     try:
-        return server.add_insecure_port(address)
+        if shown is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, shown)
     except RuntimeError as error:
         raise ConfigError(f"listen is {address!r}: it can't be listened on here.") from error
 
@@ -251,6 +257,15 @@ async def drain(service: Service, seconds: float) -> None:
         async with asyncio.timeout(seconds):
             await service.idle()
     service.hand_back()
+
+
+def _in_registry(config: WorkerConfig, port: int) -> AbstractAsyncContextManager[None]:
+    """Gateways that look in Redis find the worker; without a registry nobody looks."""
+    if config.registry_url is None:
+        return nullcontext()
+    address = config.advertise or f"{config.listen.rpartition(':')[0]}:{port}"
+    entry = Entry(config.registry_prefix, config.name, address)
+    return registered(config.registry_url, entry)
 
 
 def _serve_metrics(config: WorkerConfig, registry: CollectorRegistry) -> None:

@@ -33,6 +33,10 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clients call it; None: the model's own name. kv_memory: budget for K/V pages ("1GiB").
     max_model_len, max_step_tokens: None lets the model and the device decide. max_cached_tokens:
     cap on what lies in the cache unused; None: the whole pool. threads: for our CPU kernels.
+    registry_url: the Redis in which gateways look for workers; None: they know this one otherwise.
+    advertise: HOST:PORT by which they reach it, if not by `listen`.
+    tls_cert, tls_key: PEM files; without them the link is in the clear. tls_client_ca: whose
+    certificates gateways must bring; None: any gateway may connect.
     metrics_port: 0 serves none. poison_freed_pages: for tests, fills freed pages with NaN.
     """
 
@@ -55,6 +59,12 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
     heartbeat_s: Annotated[float, Meta(gt=0)] = 1.0
     drain_s: Annotated[float, Meta(ge=0)] = 30.0
+    registry_url: Annotated[str, Meta(pattern=r"^(redis|rediss|unix)://")] | None = None
+    registry_prefix: Name = "pando"
+    advertise: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_client_ca: str | None = None
     metrics_port: Annotated[int, Meta(ge=0, le=65535)] = 0
     poison_freed_pages: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -88,7 +98,10 @@ def load(path: Path | None, flags: dict[str, Any]) -> WorkerConfig:
         config = msgspec.convert(settings, WorkerConfig, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(_named(error, settings)) from error
-    _parse_address(config.listen)
+    _parse_address("listen", config.listen)
+    if config.advertise is not None:
+        _parse_address("advertise", config.advertise)
+    _check_tls(config)
     if config.max_step_tokens is not None and config.max_step_tokens < config.max_running_sequences:
         raise ConfigError(
             f"max_step_tokens is {config.max_step_tokens}: at least max_running_sequences, "
@@ -97,10 +110,22 @@ def load(path: Path | None, flags: dict[str, Any]) -> WorkerConfig:
     return config
 
 
-def _parse_address(address: str) -> None:
+def _parse_address(name: str, address: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"listen is {address!r}: HOST:PORT with a port from 0 to 65535.")
+        raise ConfigError(f"{name} is {address!r}: HOST:PORT with a port from 0 to 65535.")
+
+
+def _check_tls(config: WorkerConfig) -> None:
+    """Refuses half of a setting, which would leave the link in the clear without a word."""
+    for name, needed in (
+        ("tls_cert", "tls_key"),
+        ("tls_key", "tls_cert"),
+        ("tls_client_ca", "tls_cert"),
+    ):
+        value = getattr(config, name)
+        if value is not None and getattr(config, needed) is None:
+            raise ConfigError(f"{name} is {value!r}: it needs {needed}, which is not set.")
 
 
 def _named(error: msgspec.ValidationError, settings: dict[str, Any]) -> str:

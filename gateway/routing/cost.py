@@ -40,7 +40,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 class Scale:
     """How it is weighed, in queued tokens. miss_share: of a prompt; less more is no advantage."""
 
-    reuse_weight: float = 16.0
+    reuse_weight: float = 20.0
     crowd_tokens: float = 2048.0
     work_weight: float = 0.5
     miss_share: float = 0.1

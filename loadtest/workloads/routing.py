@@ -36,7 +36,7 @@ TICK_S = 0.02
 # Boundaries are messages, and a trace's blocks are messages: all are named.
 ALL_BOUNDARIES = 1024
 # Tokens that a byte of a block's message stands for.
-TOKENS_PER_BYTE = 9.0
+TOKENS_PER_BYTE = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +195,9 @@ def _replayed(case: Case) -> list[Served]:
 
         try:
             return uvloop.run(run())
-        except (ExceptionGroup, OSError) as error:
-            raise LoadTestError(f"{case.traffic}: {error}") from error
+        except ExceptionGroup as group:
+            first = group.exceptions[0]
+            raise LoadTestError(f"{case.traffic}: {first!r}") from group
 
 
 def tenths(case: Case, served: Sequence[Served]) -> list[float]:

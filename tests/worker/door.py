@@ -105,8 +105,9 @@ class CacheView:
 class Client:
     """A gateway's end of a link, with everything that came by request."""
 
-    def __init__(self, port: int) -> None:
-        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+    def __init__(self, to: int | grpc.aio.Channel) -> None:
+        """to: the worker's port, or a channel to it."""
+        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{to}") if isinstance(to, int) else to
         self.call = worker_pb2_grpc.WorkerStub(self.channel).Link()
         self.tokens: dict[tuple[int, int], list[int]] = {}
         self.text: dict[tuple[int, int], str] = {}

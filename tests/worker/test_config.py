@@ -33,6 +33,9 @@ def test_json_is_read_like_yaml(tmp_path: Path) -> None:
         ({"listen": "localhost:99999"}, ("listen", "65535")),
         ({"name": "a b"}, ("name", "'a b'")),
         ({"threads": "many"}, ("threads", "'many'")),
+        ({"tls_cert": "c.pem"}, ("tls_cert", "'c.pem'", "needs tls_key")),
+        ({"tls_key": "k.pem"}, ("tls_key", "'k.pem'", "needs tls_cert")),
+        ({"tls_client_ca": "a.pem"}, ("tls_client_ca", "'a.pem'", "needs tls_cert")),
         (
             {"max_step_tokens": "8", "max_running_sequences": "9"},
             ("max_step_tokens", "8", "max_running_sequences", "9"),

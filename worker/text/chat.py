@@ -216,7 +216,7 @@ class ChatTemplate:
 
 def _one_more(head: Sequence[Message]) -> tuple[tuple[Message, ...], ...]:
     """Returns the way to go on that shows whether a template joins messages of one role."""
-    if not head or head[-1]["role"] in ("user", "system"):
+    if not head or head[-1]["role"] == "user":
         return ()
     last = head[-1]
     kept = {name: last[name] for name in ("role", "name", "tool_call_id") if name in last}

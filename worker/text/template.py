@@ -17,6 +17,7 @@ import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
+from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
@@ -25,6 +26,7 @@ from worker.text.model_configs import read_json, token_text
 
 SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token")
 RESERVED = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
+LOOP_COUNTERS = frozenset({"first", "last", "index", "index0", "length", "revindex", "revindex0"})
 PROBE = "pando probe"
 
 
@@ -108,8 +110,18 @@ class Template:
         return PROBE in text and "'type'" not in text and '"type"' not in text
 
 
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Lets a loop's own counters pass unexamined, as they would: most templates ask per message."""
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Whether a template may read the attribute."""
+        if type(obj) is LoopContext and attr in LOOP_COUNTERS:
+            return True
+        return super().is_safe_attribute(obj, attr, value)
+
+
 def _environment(now: Callable[[], datetime]) -> jinja2.Environment:
-    environment = ImmutableSandboxedEnvironment(
+    environment = _Sandbox(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
     environment.filters["tojson"] = _to_json
