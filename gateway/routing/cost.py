@@ -4,7 +4,8 @@
 
     queued    prompt tokens that the worker has still to compute for others
     work      tokens that it was lately assigned beyond the mean of the fleet
-    missing   tokens of this prompt that it does not hold
+    missing   tokens of this prompt that it does not hold; those that many prompts begin with
+              count less (`demand`)
     crowd     sequences that it has beyond its share (ring.LoadBound): they share every step
 
 The reuse weight keeps a prompt where its beginning is cached although others are idle. With a
@@ -25,11 +26,15 @@ import msgspec
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """A worker as a decision sees it. work: beyond the mean, at least 0; total_work: all of it."""
+    """A worker as a decision sees it. work: beyond the mean, at least 0; total_work: all of it.
+
+    counted_tokens: of the missing ones, those that count (see `demand`).
+    """
 
     name: str
     queued_tokens: int = 0
     missing_tokens: int = 0
+    counted_tokens: int = 0
     crowd: float = 0.0
     work: float = 0.0
     total_work: float = 0.0
@@ -48,20 +53,20 @@ class Scale:
     def cost(self, candidate: Candidate) -> float:
         """Of the prompt there."""
         load = self.load(candidate.queued_tokens, candidate.work, candidate.crowd)
-        return load + self.floor(candidate.missing_tokens)
+        return load + self.floor(candidate.counted_tokens)
 
     def load(self, queued_tokens: int, work: float, crowd: float) -> float:
         """What any prompt costs on a worker, whatever is missing of it."""
         busy = queued_tokens + self.work_weight * work
         return busy + self.reuse_weight * self.crowd_tokens * crowd
 
-    def floor(self, missing_tokens: int) -> float:
+    def floor(self, counted_tokens: int) -> float:
         """The least cost of any worker to which so many tokens are missing."""
-        return self.reuse_weight * missing_tokens
+        return self.reuse_weight * counted_tokens
 
-    def is_miss(self, best_missing: int, owner_missing: int, prompt_tokens: int) -> bool:
-        """Whether the best holder's advantage over a ring's owner is too small to count."""
-        return owner_missing - best_missing <= self.miss_share * prompt_tokens
+    def is_miss(self, best_tokens: int, owner_tokens: int, prompt_tokens: int) -> bool:
+        """Whether the best holder lacks so little less than a ring's owner that it's no matter."""
+        return owner_tokens - best_tokens <= self.miss_share * prompt_tokens
 
 
 def cheapest(candidates: Iterable[Candidate], scale: Scale) -> list[Candidate]:

@@ -53,7 +53,9 @@ class Loads:
 class Situation:
     """What one decision goes by. among: the seats that may be taken.
 
-    may_start: whether a worker may have what no cache decides: the young ones get only a part.
+    share_of: how much it counts to lack what ends at a boundary. may_start: whether a worker may
+    have what no cache decides: the young ones get only a part. deepest: the boundaries that
+    anybody holds; share: of them.
     """
 
     want: Want
@@ -64,8 +66,11 @@ class Situation:
     loads: Loads
     tokens_per_byte: float
     max_replicas: int
+    share_of: Callable[[bytes], float]
     may_start: Callable[[Worker], bool]
     chance: random.Random
+    deepest: int = 0
+    share: float = 1.0
 
     @property
     def digests(self) -> tuple[bytes, ...]:
@@ -76,6 +81,11 @@ class Situation:
         """Tokens behind the first `depth` boundaries, as far as bytes tell."""
         return int(self.want.chain.bytes_after(depth) * self.tokens_per_byte)
 
+    def counted(self, depth: int) -> int:
+        """The same; of what others hold, only the share that counts."""
+        least = self.missing(self.deepest)
+        return least + int((self.missing(depth) - least) * self.share)
+
     def candidate(self, worker: Worker, depth: int) -> Candidate:
         """A worker that holds so much of the prompt."""
         name, work = worker.info.name, self.loads.work
@@ -83,6 +93,7 @@ class Situation:
             name=name,
             queued_tokens=worker.queued_tokens,
             missing_tokens=self.missing(depth),
+            counted_tokens=self.counted(depth),
             crowd=self.loads.crowd(worker),
             work=work.excess(name),
             total_work=work.total(name),
@@ -111,42 +122,42 @@ def by_cost(at: Situation) -> Decision | None:
         return None
     groups = at.roster.index.deepest(at.digests, at.among)
     deepest, holders = next(groups)
+    if deepest:
+        at = replace(at, deepest=deepest, share=at.share_of(at.digests[deepest - 1]))
+    decision = None
     if deepest < len(at.digests) or not deepest:
-        decision = _of_two_owners(at, deepest)
-        if decision is not None:
-            return decision
-    return _of_holders(at, deepest, holders, groups)
+        decision = _of_two_owners(at)
+    return decision or _of_holders(at, holders, groups)
 
 
-def _of_two_owners(at: Situation, deepest: int) -> Decision | None:
+def _of_two_owners(at: Situation) -> Decision | None:
     """One of two owners of the first boundary that nobody holds; None: somebody holds much more."""
-    key = at.digests[deepest] if deepest < len(at.digests) else at.want.chain.key
+    deepest, digests = at.deepest, at.digests
+    key = digests[deepest] if deepest < len(digests) else at.want.chain.key
     owners = {}
     for worker in islice(filter(at.may_start, at.roster.preference(key, _replicas(at))), 2):
         depth = at.depth_of(worker, deepest)
         owners[worker.name] = (worker, depth)
-        if not at.scale.is_miss(at.missing(deepest), at.missing(depth), at.missing(0)):
+        if not at.scale.is_miss(at.missing(deepest), at.counted(depth), at.missing(0)):
             return None
     ranked = of_owners([at.candidate(*owner) for owner in owners.values()], at.scale)
     if not ranked:
         return None
     worker, depth = owners[ranked[0].name]
     reason = Reason.ONE_CHOICE if any(one.is_stale for one in ranked) else Reason.MISS
-    return Decision(worker, reason, depth, tuple(ranked[1:]))
+    return Decision(worker, reason, depth, deepest, tuple(ranked[1:]))
 
 
-def _of_holders(
-    at: Situation, deepest: int, holders: int, groups: Iterator[tuple[int, int]]
-) -> Decision | None:
+def _of_holders(at: Situation, holders: int, groups: Iterator[tuple[int, int]]) -> Decision | None:
     """The cheapest of all; those who hold less are looked at only where they could be cheaper."""
     allowed = _replicas(at)
     found: dict[str, tuple[Worker, int]] = {}
     ranked: list[Candidate] = []
-    depth: int = deepest
+    depth = at.deepest
     while True:
-        if ranked and at.scale.floor(at.missing(depth)) >= at.scale.cost(ranked[0]):
+        if ranked and at.scale.floor(at.counted(depth)) >= at.scale.cost(ranked[0]):
             break
-        worker = _least(at, holders & allowed, depth < deepest)
+        worker = _least(at, holders & allowed, depth < at.deepest)
         if worker is not None:
             found[worker.name] = (worker, depth)
             ranked = cheapest((*ranked, at.candidate(worker, depth)), at.scale)
@@ -157,8 +168,8 @@ def _of_holders(
     if not ranked:
         return least_loaded(at)
     worker, depth = found[ranked[0].name]
-    reason = Reason.HIT if depth == deepest else Reason.DIVERTED
-    return Decision(worker, reason, depth, tuple(ranked[1:]))
+    reason = Reason.HIT if depth == at.deepest else Reason.DIVERTED
+    return Decision(worker, reason, depth, at.deepest, tuple(ranked[1:]))
 
 
 def _least(at: Situation, seats: int, is_start: bool) -> Worker | None:

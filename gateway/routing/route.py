@@ -42,11 +42,15 @@ class Reason(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A worker, and what else was looked at. depth: boundaries of the prompt that it holds."""
+    """A worker, and what else was looked at.
+
+    depth: boundaries of the prompt that it holds; deepest: that any does, where that was looked at.
+    """
 
     worker: Worker
     reason: Reason
     depth: int = 0
+    deepest: int = 0
     others: tuple[Candidate, ...] = ()
 
 
@@ -64,6 +68,7 @@ class Route:
     matched_tokens: int
     prompt_tokens: int
     depth: int = 0
+    deepest: int = 0
     queued_tokens: int = 0
     boundaries: tuple[Boundary, ...] = ()
     others: tuple[Candidate, ...] = field(default=(), repr=False)

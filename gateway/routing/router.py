@@ -13,7 +13,8 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from gateway.config import RoutingConfig
 from gateway.errors import NoWorker
@@ -21,6 +22,7 @@ from gateway.fleet.view import Expectation
 from gateway.fleet.workers import Fleet, Worker
 from gateway.request import Unit, Usage
 from gateway.routing.cost import Scale
+from gateway.routing.demand import Demand
 from gateway.routing.density import Density
 from gateway.routing.policies import POLICIES, Loads, Situation
 from gateway.routing.prefix import TOKEN_BYTES
@@ -46,6 +48,7 @@ class _Model:
     roster: Roster
     density: Density
     warm_up: WarmUp
+    demand: Demand = field(default_factory=Demand)
     expires_at: float = 0.0
 
 
@@ -108,6 +111,8 @@ class Router:
             model.warm_up.started(worker)
         elif route.reason is Reason.IN_TURN:
             model.roster.had_turn(worker)
+        if route.deepest:
+            model.demand.add(digests[route.deepest - 1], now)
         if route.depth:
             worker.view.touch(digests[route.depth - 1])
         telemetry = self._telemetry
@@ -202,6 +207,7 @@ class Router:
             loads=Loads(roster, self._scale, now),
             tokens_per_byte=self._density(model, want),
             max_replicas=self._settings.max_replicas,
+            share_of=partial(model.demand.share, num_workers=len(roster), now=now),
             may_start=model.warm_up.gate(now),
             chance=self._chance,
         )
@@ -217,6 +223,7 @@ class Router:
             matched_tokens=matched,
             prompt_tokens=matched + at.missing(depth),
             depth=depth,
+            deepest=decision.deepest,
             queued_tokens=worker.queued_tokens,
             boundaries=chain.boundaries(self._settings.max_boundaries, stored),
             others=decision.others,
