@@ -105,28 +105,38 @@ async def replay(
 
 
 async def _send(request: Recorded, gateway: _Gateway, speed: Speed, late_s: float) -> Served:
-    reader, writer = await gateway.connection()
     chat = body(request, speed)
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{gateway.port}\r\n"
         f"content-type: application/json\r\ncontent-length: {len(chat)}\r\n\r\n"
     )
-    writer.write(head.encode() + chat)
-    told = await reader.readuntil(b"\r\n\r\n")
-    headers = _headers(told)
-    answer = await reader.readexactly(int(headers.get("content-length", "0")))
+    try:
+        told, answer = await _ask(gateway, head.encode() + chat)
+    except (ConnectionError, asyncio.IncompleteReadError):
+        # The gateway closed the idle connection just when it was taken up again.
+        gateway.idle.clear()
+        told, answer = await _ask(gateway, head.encode() + chat)
     if not told.startswith(b"HTTP/1.1 200"):
         raise RequestRefused(f"{told.splitlines()[0].decode()} {answer.decode()}")
-    gateway.idle.append((reader, writer))
     usage = json.loads(answer)["usage"]
     details = usage.get("prompt_tokens_details") or {}
     return Served(
         at_s=request.at_s,
-        worker=headers["x-pando-worker"],
+        worker=_headers(told)["x-pando-worker"],
         prompt_tokens=usage["prompt_tokens"],
         cached_tokens=details.get("cached_tokens", 0),
         late_s=late_s,
     )
+
+
+async def _ask(gateway: _Gateway, message: bytes) -> tuple[bytes, bytes]:
+    """The answer's head and body."""
+    reader, writer = await gateway.connection()
+    writer.write(message)
+    told = await reader.readuntil(b"\r\n\r\n")
+    answer = await reader.readexactly(int(_headers(told).get("content-length", "0")))
+    gateway.idle.append((reader, writer))
+    return told, answer
 
 
 def _headers(told: bytes) -> dict[str, str]:

@@ -3,7 +3,8 @@
 Read in this order:
 
     __main__    the only wiring, and the one place that picks a cache
-    link        the gRPC door: messages to values and back
+    link, tls   the gRPC door: one stream per gateway
+    wire        protobuf messages to values and back
     service     every request's one life and one end
     intake      a submission in tokens: template, tokeniser, limits
     engine      the loop: plan, run, apply; its thread and two queues
@@ -13,7 +14,8 @@ Read in this order:
     runner      a plan as tensors: copies, one forward, samples
     model/      the two model members, and the files they load
     sampler     logits to token ids
-    stream      tokens to text, stop strings, usage
+    stream      a request's choices, its usage
+    choice      tokens to text, stop strings, what another worker began
 
 Up to `step` no module imports torch.
 """

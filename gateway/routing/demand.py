@@ -1,8 +1,8 @@
 """How many prompts part at a boundary: what many go on from is worth having on many workers.
 
 A conversation is gone on from once at each of its boundaries; a system prompt, again and again. To
-compute one of those once more costs its tokens a single time, and pays for all who follow. So what a
-worker lacks of it is weighed less the more prompts part there: by num_workers / count, at most 1.
+compute one of those once more costs its tokens a single time, and pays for all who follow. So what
+a worker lacks of it is weighed less the more prompts part there: by num_workers / count.
 
 Counts halve in time and are bounded; what was longest without a prompt is forgotten.
 """

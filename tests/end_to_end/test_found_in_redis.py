@@ -73,12 +73,21 @@ def site(smollm2_folder: object, tmp_path_factory: pytest.TempPathFactory) -> It
         urls = [f"http://127.0.0.1:{port}" for port in ports]
         site = Site(urls, f"http://127.0.0.1:{admin}", redis, children, gateways)
         eventually(lambda: all(linked(url) for url in urls), children)
+        add_tenant(site)
         yield site
+
+
+def add_tenant(site: Site) -> None:
+    headers = {"authorization": "Bearer adm"}
+    record = {"id": "acme", "keys": [digest_of("pnd-test")], "quota": {"concurrency": 3}}
+    put = httpx.put(f"{site.admin}/admin/tenants/acme", json=record, headers=headers)
+    assert put.status_code in (200, 201), put.text
+    eventually(lambda: all(ask(url, max_tokens=0).status_code == 400 for url in site.urls))
 
 
 def eventually(condition: object, children: Children | None = None) -> None:
     assert callable(condition)
-    end = time.monotonic() + 120
+    end = time.monotonic() + 90
     while not condition():
         dead = children.dead() if children else None
         assert dead is None, f"{dead.name} ended: {dead.last_lines()}" if dead else ""
@@ -98,6 +107,11 @@ def ask(url: str, **more: object) -> httpx.Response:
     return httpx.post(f"{url}/v1/completions", json=body, headers=KEY, timeout=60)
 
 
+def long_one(url: str) -> httpx.Response:
+    """One that runs while all the others ask."""
+    return ask(url, max_tokens=100, ignore_eos=True)
+
+
 def tenant(site: Site, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pando.command", "tenant", *words]
     environment = {"PANDO_ADMIN_URL": site.admin, "PANDO_ADMIN_KEY": "adm"}
@@ -106,19 +120,12 @@ def tenant(site: Site, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_tenant_of_the_command_line_is_known_to_both_gateways_and_has_one_limit(
-    site: Site,
-) -> None:
-    headers = {"authorization": "Bearer adm"}
-    record = {"id": "acme", "keys": [digest_of("pnd-test")], "quota": {"requests_per_minute": 6}}
-    put = httpx.put(f"{site.admin}/admin/tenants/acme", json=record, headers=headers)
-    assert put.status_code in (200, 201), put.text
-    eventually(lambda: all(ask(url, max_tokens=0).status_code == 400 for url in site.urls))
+def test_a_tenant_is_known_to_both_gateways_and_has_one_limit(site: Site) -> None:
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda number: ask(site.urls[number % 2]), range(16)))
+        answers = list(pool.map(lambda number: long_one(site.urls[number % 2]), range(16)))
     passed = [answer for answer in answers if answer.status_code == 200]
     assert {answer.status_code for answer in answers} == {200, 429}
-    assert 6 <= len(passed) <= 8
+    assert 3 <= len(passed) <= 4
     assert len({answer.json()["choices"][0]["text"] for answer in passed}) == 1
     listed = tenant(site, "list")
     assert listed.returncode == 0, listed.stderr

@@ -84,6 +84,23 @@ def test_one_system_prompt_for_all_loads_all_workers() -> None:
     assert set(prefills(scene).values()) <= {1}
 
 
+def test_one_system_prompt_for_all_spreads_also_when_one_worker_could_do_it_alone() -> None:
+    scene = Scene(4)
+    for number in range(200):
+        scene.send(chain(system("all", 1500), text(f"u{number}", 800))).first_output().end()
+    counts = scene.counts().values()
+    assert min(counts) >= 30
+    assert sum(sent.route.matched_tokens == 0 for sent in scene.sent) == 4
+
+
+def test_rare_system_prompts_stay_where_they_are() -> None:
+    scene = Scene(4)
+    for number in range(120):
+        one = chain(system(f"s{number % 30}", 1500), text(f"u{number}", 800))
+        scene.send(one).first_output().end()
+    assert sum(sent.route.matched_tokens == 0 for sent in scene.sent) <= 33
+
+
 def test_skewed_tenants_leave_the_others_their_hits() -> None:
     scene = Scene(4)
     hits, asked = Counter[str](), Counter[str]()

@@ -13,7 +13,7 @@ candidates = st.builds(
     Candidate,
     name=st.sampled_from("abcdef"),
     queued_tokens=st.integers(0, 10**6),
-    missing_tokens=st.integers(0, 10**6),
+    counted_tokens=st.integers(0, 10**6),
     crowd=st.floats(0, 100),
     work=st.floats(0, 10**6),
     total_work=st.floats(0, 10**6),
@@ -21,17 +21,17 @@ candidates = st.builds(
 
 
 def test_a_saved_token_is_worth_as_many_queued_ones_as_the_weight_says() -> None:
-    holder = Candidate("holder", queued_tokens=799, missing_tokens=0)
-    idle = Candidate("idle", queued_tokens=0, missing_tokens=100)
+    holder = Candidate("holder", queued_tokens=799, counted_tokens=0)
+    idle = Candidate("idle", queued_tokens=0, counted_tokens=100)
     assert cheapest([idle, holder], SCALE)[0] is holder
-    busier = Candidate("busier", queued_tokens=801, missing_tokens=0)
+    busier = Candidate("busier", queued_tokens=801, counted_tokens=0)
     assert cheapest([idle, busier], SCALE)[0] is idle
 
 
 def test_a_crowd_costs_and_shuts_nobody_out() -> None:
-    crowded = Candidate("crowded", crowd=2, missing_tokens=0)
-    assert cheapest([Candidate("x", missing_tokens=249), crowded], SCALE)[0].name == "x"
-    assert cheapest([Candidate("x", missing_tokens=251), crowded], SCALE)[0].name == "crowded"
+    crowded = Candidate("crowded", crowd=2, counted_tokens=0)
+    assert cheapest([Candidate("x", counted_tokens=249), crowded], SCALE)[0].name == "x"
+    assert cheapest([Candidate("x", counted_tokens=251), crowded], SCALE)[0].name == "crowded"
 
 
 def test_ties_fall_by_work_and_never_by_name_or_place() -> None:
@@ -44,7 +44,7 @@ def test_ties_fall_by_work_and_never_by_name_or_place() -> None:
 def test_a_group_is_passed_over_only_where_it_cannot_win(
     members: list[Candidate], missing: int
 ) -> None:
-    group = [Candidate(m.name, m.queued_tokens, missing, m.crowd, m.work) for m in members]
+    group = [Candidate(m.name, m.queued_tokens, 0, missing, m.crowd, m.work) for m in members]
     assert all(SCALE.cost(member) >= SCALE.floor(missing) for member in group)
 
 

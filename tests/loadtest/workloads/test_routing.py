@@ -45,10 +45,9 @@ def test_tenths_are_in_the_order_of_arrival() -> None:
 def test_the_dip_is_the_worst_tenth_after_the_join() -> None:
     stayed = Outcome(case(), served(50), 1.0)
     dented = served(50)
-    dented[15] = Served(15.0, "w0", 100, 40)
     dented[3] = Served(3.0, "w0", 100, 0)
     assert join_dip(stayed, Outcome(case(joins_at_s=10.0), dented, 1.0)) == pytest.approx(0)
-    dented[14] = Served(14.0, "w0", 100, 40)
+    dented[14], dented[15] = (Served(at, "w0", 100, 40) for at in (14.0, 15.0))
     dip = join_dip(stayed, Outcome(case(joins_at_s=10.0), dented, 1.0))
     assert dip == pytest.approx(10)
 
