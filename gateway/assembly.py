@@ -23,6 +23,7 @@ from gateway.fleet.discovery import Discovery, Dns, Registry, Source, Static
 from gateway.fleet.foreign import ForeignContext, ForeignMember, client_for
 from gateway.fleet.link import WorkerLink
 from gateway.fleet.links import Links
+from gateway.fleet.past import Past
 from gateway.fleet.session import LinkContext
 from gateway.fleet.view import View
 from gateway.fleet.workers import Fleet, Worker
@@ -71,7 +72,8 @@ def build(
     telemetry = Telemetry(CollectorRegistry())
     routing = config.routing
     new_view = partial(View, routing.view_boundaries, routing.guess_s)
-    fleet = Fleet(config.breaker, new_view=new_view)
+    past = Past(config.breaker, config.queue.no_worker_s)
+    fleet = Fleet(past, new_view=new_view)
     parts = _Parts(
         config=config,
         log=log,
@@ -89,6 +91,7 @@ def build(
         parts.router.follow_fleet,
         stalls.watch,
         LoopLag(telemetry).watch,
+        service.pipeline.means.dispatcher.watch,
         Discovery(_sources(parts), links.follow).watch,
         *(member.run for member in _foreign(parts)),
     ]
@@ -118,14 +121,14 @@ def _service(parts: _Parts, stalls: Stalls) -> Service:
 def _means(parts: _Parts) -> Means:
     """What brings requests to workers."""
     config, fleet, clock = parts.config, parts.fleet, parts.telemetry.clock
-    dispatcher = Dispatcher(config.queue, clock)
-    fleet.on_capacity(dispatcher.nudge)
-    parts.telemetry.watch_queue(dispatcher.waiting_by_tenant)
     ahead = config.queue.credit_ahead
 
-    def eligible(worker: Worker) -> bool:
-        return fleet.allows(worker) and has_credit(worker, ahead)
+    def takes(worker: Worker, num_sequences: int = 1) -> bool:
+        return fleet.allows(worker) and has_credit(worker, ahead, num_sequences)
 
+    dispatcher = Dispatcher(config.queue, clock, lambda model: fleet.has_room(model, takes))
+    fleet.on_capacity(dispatcher.nudge)
+    parts.telemetry.watch_queue(dispatcher.waiting_by_tenant)
     return Means(
         router=parts.router,
         fleet=fleet,
@@ -134,7 +137,7 @@ def _means(parts: _Parts) -> Means:
         telemetry=parts.telemetry,
         log=parts.log,
         attempts=config.routing.attempts,
-        eligible=eligible,
+        takes=takes,
     )
 
 

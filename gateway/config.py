@@ -191,7 +191,8 @@ class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     credit_ahead: of what a worker runs together, how much more it is sent. hold_s: how long a
     request waits for others of its prefix before it is sent. max_wait_s: then 503. ageing_s: a
     wait that lifts a tenant one priority class. bypass_s: how long one prefix may go first.
-    max_waiting: of all tenants; then 503.
+    max_waiting: of all tenants; then 503. no_worker_s: how long a model whose last worker left is
+    waited for before requests get 503.
     """
 
     credit_ahead: Annotated[float, Meta(ge=0)] = 0.25
@@ -199,6 +200,7 @@ class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_wait_s: Seconds = 60.0
     ageing_s: Seconds = 10.0
     bypass_s: Seconds = 2.0
+    no_worker_s: Annotated[float, Meta(ge=0, le=600)] = 10.0
     max_waiting: PositiveInt = 10_000
 
 

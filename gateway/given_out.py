@@ -31,6 +31,11 @@ class GivenOut:
         choice.text_chars += len(output.text)
         choice.finished = output.finish_reason is not None
 
+    @property
+    def num_finished(self) -> int:
+        """Choices that ended."""
+        return sum(choice.finished for choice in self._choices.values())
+
     def __bool__(self) -> bool:
         """Whether anything was given out."""
         return bool(self._choices)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -43,6 +44,14 @@ _RETRIABLE = (WorkerLost, Overloaded, Draining)
 _OUTPUT_WEIGHT = 2
 
 
+class Takes(Protocol):
+    """Whether a worker takes so many more choices now: credit, and no breaker against it."""
+
+    def __call__(self, worker: Worker, num_sequences: int = 1) -> bool:
+        """Whether it does."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Means:
     """What every part works with. attempts: workers that a part is given to, at most."""
@@ -54,7 +63,7 @@ class Means:
     telemetry: Telemetry
     log: EventLog
     attempts: int
-    eligible: Callable[[Worker], bool]
+    takes: Takes
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +81,7 @@ class PartRun:
     _given: GivenOut = field(default_factory=GivenOut)
     _avoid: set[Worker] = field(default_factory=set)
     _attempts: int = 0
+    _was_placed: bool = False
     _last: GatewayError | None = None
     _refusal: GatewayError | None = None
     _lease: Lease | None = None
@@ -89,7 +99,7 @@ class PartRun:
             request=self,
             weight=tenant.weight,
             rank=tenant.rank,
-            max_waiting=tenant.max_queued,
+            max_waiting=None if self.first_choice else tenant.max_queued,
         )
 
     def start(self) -> None:
@@ -101,20 +111,22 @@ class PartRun:
     def place(self) -> bool:
         """As Placing.place."""
         while True:
+            route = None
             try:
                 route = self._choose()
-            except GatewayError as error:
-                return self._unplaceable(error)
-            if route is None:
-                return False
-            try:
+                if route is None:
+                    return False
                 self._submit(route)
             except WorkerLost as error:
+                if route is None:
+                    return self._unplaceable(error)
                 self._last = error
                 self._avoid.add(route.worker)
                 continue
+            except GatewayError as error:
+                return self._unplaceable(error)
             except Exception:
-                self.means.log.exception("submit_failed", request_id=self.job.request_id)
+                self.means.log.exception("placing_failed", request_id=self.job.request_id)
                 return self._unplaceable(InternalError())
             self.record.submitted()
             return True
@@ -127,11 +139,8 @@ class PartRun:
 
     def output(self, output: Output) -> Output:
         """The output with its choice's number in the whole answer."""
-        if self._lease is not None:
-            self._lease.computed()
         if self._expectation is not None:
-            self._expectation.computed()
-            self._expectation = None
+            self._begun(self._expectation)
         self._given.take(output)
         num_tokens = output.num_tokens
         if num_tokens:
@@ -143,35 +152,42 @@ class PartRun:
 
     def done(self, done: Done) -> Usage:
         """The worker is through; what the part used in all."""
-        if self.route is not None:
-            self.means.fleet.succeeded(self.route.worker)
-            if not self._tokens_before:
-                self.means.router.finished(self.part.want, self.route, done.usage)
+        usage = done.usage
+        if not usage.prompt_tokens:  # a foreign server that does not count
+            usage = self._estimate()
+        elif self.route is not None and not self._tokens_before:
+            self.means.router.finished(self.part.want, self.route, usage)
         made_here = self._given.num_tokens - self._tokens_before
-        self._release(replace(done.usage, completion_tokens=made_here))
-        self._usage = done.usage
-        return done.usage
+        self._release(replace(usage, completion_tokens=made_here))
+        self._usage = usage
+        return usage
 
-    def bill(self, *, by_our_fault: bool) -> Usage:
+    def bill(self, *, by_client: bool) -> Usage:
         """What the tenant pays for, over all workers: once, however many had the part.
 
-        A part that ended early is charged its prompt, by estimate, and what its client was given.
-        One that failed by our fault and gave nothing costs nothing.
+        A part that its client ended early is charged its prompt, by estimate, and what was given
+        out; one that failed only where something was given out.
         """
         if self._usage is not None:
             return self._usage
-        if not self._attempts or (by_our_fault and not self._given):
+        if not self._was_placed or not (by_client or self._given):
             return Usage()
-        prompt_tokens = estimated_prompt_tokens(self.part.ask.prompt)
-        return Usage(prompt_tokens, 0, self._given.num_tokens)
+        return self._estimate()
 
-    def failed(self, failed: Failed) -> None:
-        """Let another worker go on, or raise what ended the part."""
+    def failed(self, failed: Failed) -> Usage | None:
+        """Let another worker go on, or raise what ended the part.
+
+        Where only the word that it was done was lost: what the part used.
+        """
+        if self._given.num_finished == self.part.ask.decoding.n:
+            self.release()
+            self._usage = self._estimate()
+            return self._usage
         was_placed = self._hold is not None
         worker = self.route.worker if self.route else None
         self.release()
         error = failed.error
-        if worker is not None and isinstance(error, WorkerLost | InternalError):
+        if was_placed and worker is not None and isinstance(error, InternalError):
             self.means.fleet.failed(worker)
         if not was_placed or worker is None or not self._may_go_on(error):
             raise error
@@ -181,6 +197,7 @@ class PartRun:
         if self._given:
             self.means.telemetry.continuations.labels(face_of(error).code).inc()
         self._enter(again=True)
+        return None
 
     def release(self) -> None:
         """Give back what the part holds, and its place in the queue."""
@@ -189,6 +206,19 @@ class PartRun:
         self._release(Usage(completion_tokens=made_here))
 
     # ------------------------------------------------------------------ inside
+
+    def _begun(self, expectation: Expectation) -> None:
+        """The first output of a worker came: its prompt is computed, and the worker is well."""
+        expectation.computed()
+        self._expectation = None
+        if self._lease is not None:
+            self._lease.computed()
+            self.means.fleet.succeeded(self._lease.worker)
+
+    def _estimate(self) -> Usage:
+        """What the part used where no worker told."""
+        prompt_tokens = estimated_prompt_tokens(self.part.ask.prompt)
+        return Usage(prompt_tokens, 0, self._given.num_tokens)
 
     def _enter(self, *, again: bool) -> None:
         """To a worker or into the queue. Raises why neither can be."""
@@ -224,13 +254,18 @@ class PartRun:
         except NoCredit:
             return None
         except NoWorker as error:
-            if self._given and self._attempts < means.attempts:
+            if self._avoid:
+                # They are full, or leave. Where nobody else is left, their turn comes again.
+                self._avoid.clear()
+                return None
+            if self._was_placed or means.fleet.may_return(self.job.model):
                 return None
             raise self._last or error from None
 
     def _is_eligible(self, worker: Worker) -> bool:
         """Whether the worker may have it now: credit, and what was given out can go on there."""
-        return (worker.info.resumes or not self._given) and self.means.eligible(worker)
+        can_go_on = worker.info.resumes or not self._given
+        return can_go_on and self.means.takes(worker, self.part.ask.decoding.n)
 
     def _unplaceable(self, error: GatewayError) -> bool:
         """No worker can have it: who entered it is told, or its run if it waited."""
@@ -251,6 +286,7 @@ class PartRun:
         self.route = route
         self._ticket.tokens = route.prompt_tokens
         self._attempts += 1
+        self._was_placed = True
         self._tokens_before = self._given.num_tokens
         worker = route.worker
         with ExitStack() as stack:

@@ -23,6 +23,9 @@ from gateway.part import Means, PartRun
 from gateway.request import Done, Event, Failed, Output, Usage
 from gateway.telemetry.metrics import Subject
 
+# Ends that are nobody's failure here: hung up, or took longer than it may.
+_BY_CLIENT = (499, 504)
+
 
 class Pipeline:
     """Starts runs; shared by all requests. keep_alive_s: the longest silence of `take`."""
@@ -128,16 +131,21 @@ class Run:
     def _fail(self, part: PartRun, failed: Failed) -> None:
         """Another worker goes on with the part, else the request fails."""
         try:
-            part.failed(failed)
+            usage = part.failed(failed)
         except GatewayError as error:
             self._failure = self._failure or error
+            return
+        if usage is not None:
+            self.usage += usage
+            self._num_open -= 1
 
     def _finish(self, error: BaseException | None) -> None:
         for part in self._parts:
             part.release()
         status, outcome = self._end(error)
+        by_client = status in _BY_CLIENT
         for part in self._parts:
-            self.bill += part.bill(by_our_fault=status >= 500)
+            self.bill += part.bill(by_client=by_client)
         self._record.end(status, outcome)
         self._means.log.info(
             "request_ended",

@@ -1,9 +1,13 @@
 """Keeps requests away from a worker that fails one after the other. Pure: the time is passed in.
 
-closed ── `failures` in a row ──▶ open for open_s ──▶ half open: one request at a time
-   ▲                                ▲                     │            │
-   └──────── `successes` in a row ──┼─────────────────────┘            │
-                                    └───── a failure: twice as long ───┘
+    closed ── `failures` in a row ──▶ open for open_s ──▶ half open: one request, and one more
+       ▲                                ▲                 for each success
+       │                                │                     │            │
+       └──────── `successes` in a row ──┼─────────────────────┘            │
+                                        └───── a failure: twice as long ───┘
+
+A link that broke is one failure, as is a step that could not be computed; a first output is a
+success.
 """
 
 from __future__ import annotations
@@ -32,10 +36,10 @@ class Breaker:
         """Whether the worker may have one more request; in_flight: how many it has."""
         if self._open_until is None:
             return True
-        return now >= self._open_until and in_flight == 0
+        return now >= self._open_until and in_flight <= self._num_successes
 
     def succeeded(self) -> None:
-        """A request of the worker ended well."""
+        """A request of the worker had its first output."""
         self._num_failures = 0
         if self._open_until is None:
             return
@@ -44,7 +48,7 @@ class Breaker:
             self.reset()
 
     def failed(self, now: float) -> None:
-        """A request of the worker ended by the worker's fault."""
+        """The link broke, or a request ended by the worker's fault."""
         self._num_successes = 0
         self._num_failures += 1
         if self._open_until is not None and now >= self._open_until:

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from gateway.config import BreakerConfig
 from gateway.fleet.breaker import Breaker
+from gateway.fleet.past import Past
 from gateway.fleet.view import View
 from gateway.request import Ask, Deliver
 
@@ -173,19 +174,16 @@ class Fleet:
 
     def __init__(
         self,
-        breaker: BreakerConfig = _BREAKER,
+        past: Past | None = None,
         clock: Callable[[], float] = time.monotonic,
         new_view: Callable[[], View] = View,
     ) -> None:
         self.version = 0
         self._clock = clock
         self._new_view = new_view
-        self._breaker_config = breaker
-        self._breakers: dict[str, Breaker] = {}
-        self._incarnations: dict[str, str] = {}
+        self._past = past or Past(_BREAKER, 0.0)
         self.changed = asyncio.Event()
         self._workers: dict[str, Worker] = {}
-        self._known_models: set[str] = set()
         self._expected: set[str] = set()
         self._in_flight = 0
         self._nudge: Callable[[], None] = _nothing
@@ -195,12 +193,22 @@ class Fleet:
         return worker.breaker.allows(self._clock(), worker.in_flight)
 
     def succeeded(self, worker: Worker) -> None:
-        """A request of the worker's ended well."""
+        """A request of the worker's had its first output."""
         worker.breaker.succeeded()
 
     def failed(self, worker: Worker) -> None:
-        """A request of the worker's ended by its fault."""
-        worker.breaker.failed(self._clock())
+        """A request of the worker's ended by its fault; that of a former link proves nothing."""
+        if self._workers.get(worker.name) is worker:
+            worker.breaker.failed(self._clock())
+
+    def may_return(self, model: str) -> bool:
+        """Whether the model's last worker left so lately that another one is waited for."""
+        return self._past.may_return(model, self._clock())
+
+    def has_room(self, model: str, takes: Callable[[Worker], bool]) -> bool:
+        """Whether it is worth a look to place a request: a worker takes one, or none is to come."""
+        workers = self.serving(model).values()
+        return any(map(takes, workers)) if workers else not self.may_return(model)
 
     def on_capacity(self, nudge: Callable[[], None]) -> None:
         """Name who is told, often and cheaply, that a worker may take more than before."""
@@ -218,23 +226,24 @@ class Fleet:
         """The worker may be routed to from now on. Raises NameTaken."""
         if info.name in self._workers:
             raise NameTaken(info.name)
-        breaker = self._breakers.get(info.name)
-        if breaker is None:
-            breaker = self._breakers[info.name] = Breaker(self._breaker_config)
-        elif info.incarnation != self._incarnations.get(info.name):
-            breaker.reset()
-        self._incarnations[info.name] = info.incarnation
+        breaker = self._past.breaker_of(info.name, info.incarnation)
         worker = Worker(info, door, self._new_view(), breaker, self._clock())
         self._workers[info.name] = worker
-        self._known_models.add(info.model)
+        self._past.served(info.model)
         self.version += 1
         self.changed.set()
         self._nudge()
         return worker
 
     def leave(self, name: str) -> None:
-        """The worker is routed to no more; its leases end with their requests."""
-        del self._workers[name]
+        """The worker is routed to no more; its leases end with their requests.
+
+        However many it had, a link that broke is one failure.
+        """
+        worker = self._workers.pop(name)
+        worker.breaker.failed(self._clock())
+        if worker.info.model not in self.models():
+            self._past.unserved(worker.info.model, self._clock())
         self.version += 1
         self.changed.set()
         self._nudge()
@@ -267,7 +276,7 @@ class Fleet:
 
     def knows(self, model: str) -> bool:
         """Whether the model is served, or was by a worker that may come back."""
-        return model in self._known_models
+        return model in self.models() or self._past.knows(model, self._clock())
 
     @property
     def settled(self) -> bool:

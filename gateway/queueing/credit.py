@@ -11,15 +11,17 @@ import math
 from gateway.fleet.workers import Worker
 
 
-def has_credit(worker: Worker, ahead: float) -> bool:
-    """Whether it has fewer sequences than it runs together and `ahead` of that again.
+def has_credit(worker: Worker, ahead: float, num_sequences: int = 1) -> bool:
+    """Whether so many more fit into what it runs together and `ahead` of that again.
 
     Others' sequences are what it reports beyond our own. A worker that does not say how many
-    it runs takes any number.
+    it runs takes any number; an idle one takes any request, however large.
     """
     runs = worker.info.max_running_sequences
     if not runs:
         return True
     load = worker.load
     others = max(0, load.running_sequences + load.waiting_sequences - worker.num_sequences)
-    return worker.num_sequences + others < runs + math.ceil(runs * ahead)
+    taken = worker.num_sequences + others
+    waits = min(math.ceil(runs * ahead), worker.info.max_waiting_sequences)
+    return not taken or taken + num_sequences <= runs + waits

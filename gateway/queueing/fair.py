@@ -6,8 +6,9 @@
                         until another bucket's first request has waited too long
 
 Tenants are compared by a counter of what they were given: prompt tokens as they are sent, output
-tokens as they come. One that comes back from idling starts at the least counter of those that wait,
-so nobody saves up (Virtual Token Counter, Sheng et al., OSDI 2024; weights and buckets are ours).
+tokens as they come. One that comes back from idling starts at the least counter of those that
+wait, or at that of the last one that waited, so nobody saves up (Virtual Token Counter, Sheng et
+al., OSDI 2024; weights and buckets are ours).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 
@@ -47,6 +49,8 @@ class Waiting(Protocol):
         ...
 
 
+# So many of a tenant's oldest requests are looked at when its next one can't be placed.
+_LOOK_AHEAD = 8
 Item = TypeVar("Item", bound=Waiting)
 
 
@@ -79,6 +83,7 @@ class FairQueue(Generic[Item]):
         self._max_counters = max_counters
         self._tenants: dict[str, _Tenant[Item]] = {}
         self._served: OrderedDict[str, float] = OrderedDict()
+        self._last_left = ""
         self._size = 0
 
     def __len__(self) -> int:
@@ -95,20 +100,13 @@ class FairQueue(Generic[Item]):
         for tenant_id, tenant in self._tenants.items():
             yield tenant_id, len(tenant.arrivals)
 
-    def put(self, item: Item, *, first: bool = False) -> None:
-        """Let it wait; first: before the others of its bucket, and its bucket before the others."""
+    def put(self, item: Item) -> None:
+        """Let it wait."""
         tenant = self._tenants.get(item.tenant_id)
         if tenant is None:
             tenant = self._tenants[item.tenant_id] = _Tenant(self._entry_counter(item.tenant_id))
-        bucket = tenant.buckets.setdefault(item.bucket, deque())
-        if first:
-            bucket.appendleft(item)
-            tenant.buckets.move_to_end(item.bucket, last=False)
-        else:
-            bucket.append(item)
+        tenant.buckets.setdefault(item.bucket, deque()).append(item)
         tenant.arrivals[id(item)] = item
-        if first:
-            tenant.arrivals.move_to_end(id(item), last=False)
         self._size += 1
 
     def remove(self, item: Item) -> bool:
@@ -122,17 +120,24 @@ class FairQueue(Generic[Item]):
             del tenant.buckets[item.bucket]
         if not tenant.arrivals:
             del self._tenants[item.tenant_id]
+            self._last_left = item.tenant_id
         self._size -= 1
         return True
 
     def candidates(self, now: float) -> Iterator[Item]:
-        """The next request of each tenant, the tenant that is due first. Take with `remove`."""
+        """The next request of each tenant, the tenant that is due first, and a few behind it.
+
+        Take with `remove`, and ask again. Those behind are for when the next one can't be placed.
+        """
         order = sorted(
             self._tenants.values(), key=lambda tenant: (self._rank(tenant, now), tenant.served)
         )
         for tenant in order:
-            if tenant.arrivals:
-                yield self._head(tenant, now)
+            head = self._head(tenant, now)
+            yield head
+            for item in list(islice(tenant.arrivals.values(), _LOOK_AHEAD)):
+                if item is not head:
+                    yield item
 
     def charge(self, tenant_id: str, weight: float, tokens: int) -> None:
         """A tenant was given so many tokens."""
@@ -148,8 +153,8 @@ class FairQueue(Generic[Item]):
 
     def _entry_counter(self, tenant_id: str) -> float:
         own = self._served.get(tenant_id, 0.0)
-        least = min((tenant.served for tenant in self._tenants.values()), default=None)
-        return own if least is None else max(own, least)
+        left = self._served.get(self._last_left, 0.0)
+        return max(own, min((tenant.served for tenant in self._tenants.values()), default=left))
 
     def _rank(self, tenant: _Tenant[Item], now: float) -> float:
         oldest = tenant.oldest

@@ -7,7 +7,7 @@ ring follows later, from a thread; until then it lacks the newcomer and is right
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from xxhash import xxh3_64_intdigest
 
@@ -84,10 +84,16 @@ class Roster:
         return seat.bit if seat else 0
 
     def preference(self, key: bytes, among: int) -> Iterator[Worker]:
-        """Those among these seats in the key's own order, which every gateway knows."""
+        """Those among these seats in the key's own order, which every gateway knows.
+
+        Newcomers whom the ring lacks come last.
+        """
         ring = self.ring
-        names: Iterable[str] = ring.preference(key) if ring else self._scattered(key)
-        for name in names:
+        known: Iterable[str] = ring.preference(key) if ring else ()
+        strangers = (
+            name for name in self._scattered(key) if ring is None or name not in ring.names
+        )
+        for name in chain(known, strangers):
             seat = self._seats.get(name)
             if seat is not None and seat.bit & among:
                 yield seat.owner

@@ -107,6 +107,43 @@ async def test_a_refused_request_costs_nothing(start_worker: StartWorker, serve:
     assert await used(live) == Counts()
 
 
+async def test_what_a_worker_refuses_costs_nothing(start_worker: StartWorker, serve: Serve) -> None:
+    refuses = failing(pb.CONTEXT_LENGTH_EXCEEDED, "too long", "messages")
+    live, _ = await serving(start_worker, serve, refuses)
+    assert (await ask(live)).status_code == 400
+    assert await used(live) == Counts()
+
+
+async def test_who_hangs_up_while_a_stream_waits_to_go_on_pays_what_was_made(
+    start_worker: StartWorker, serve: Serve
+) -> None:
+    live, [worker] = await serving(start_worker, serve, endless)
+    task = asyncio.create_task(ask(live, max_tokens=1000))
+    await live.until(lambda: live.metric("ttft_seconds_count") == 1)
+    worker.script = silence
+    worker.hand_back()
+    await worker.stop()
+    await live.until(lambda: live.metric("waiting_requests") == 1)
+    task.cancel()
+    await live.until(lambda: live.metric("requests_total", status="499") == 1)
+    counts = await used(live)
+    assert (counts.requests, counts.prompt_tokens) == (1, ESTIMATE)
+    assert counts.completion_tokens > 0
+
+
+async def test_several_prompts_are_one_request_of_the_tenants_queue(
+    start_worker: StartWorker, serve: Serve
+) -> None:
+    tenants = (acme(max_queued=2),)
+    live, [_] = await serving(start_worker, serve, words, tenants=tenants)
+    worker = live.gateway.fleet.workers()[0]
+    worker.info = replace(worker.info, max_running_sequences=1)
+    body = {"model": "tiny", "prompt": [str(number) for number in range(8)], "max_tokens": 3}
+    answer = await live.http.post("/v1/completions", json=body, headers=KEY)
+    assert answer.status_code == 200
+    assert len(answer.json()["choices"]) == 8
+
+
 async def test_a_failed_stream_costs_what_its_client_has(
     start_worker: StartWorker, serve: Serve
 ) -> None:

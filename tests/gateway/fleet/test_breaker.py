@@ -32,16 +32,19 @@ def test_failures_in_a_row_keep_requests_away_for_a_while(breaker: Breaker) -> N
     assert not breaker.allows(9.9, in_flight=0)
 
 
-def test_then_one_request_at_a_time_may_try(breaker: Breaker) -> None:
+def test_then_one_request_may_try_and_one_more_for_each_success(breaker: Breaker) -> None:
     trip(breaker)
     assert breaker.allows(10.0, in_flight=0)
     assert not breaker.allows(10.0, in_flight=1)
+    breaker.succeeded()
+    assert breaker.allows(10.0, in_flight=1)
+    assert not breaker.allows(10.0, in_flight=2)
 
 
 def test_successes_close_it(breaker: Breaker) -> None:
     trip(breaker)
     breaker.succeeded()
-    assert not breaker.allows(11.0, in_flight=1)
+    assert not breaker.allows(11.0, in_flight=5)
     breaker.succeeded()
     assert breaker.allows(11.0, in_flight=5)
 

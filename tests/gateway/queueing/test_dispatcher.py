@@ -50,7 +50,8 @@ def ticket(slots: Slots, name: str = "", **settings: object) -> Ticket:
 def make() -> Callable[..., Dispatcher]:
     def dispatcher(**settings: float) -> Dispatcher:
         loop = asyncio.get_running_loop()
-        return Dispatcher(QueueConfig(**settings), loop.time)  # type: ignore[arg-type]
+        config = QueueConfig(**settings)  # type: ignore[arg-type]
+        return Dispatcher(config, loop.time, lambda _: True)
 
     return dispatcher
 
@@ -118,6 +119,39 @@ async def test_who_lost_its_worker_goes_first_and_is_not_refused(
     assert slots.placed == ["lost", "waits"]
 
 
+async def test_one_that_cannot_go_holds_up_neither_its_tenant_nor_one_that_lost_its_worker(
+    make: Callable[..., Dispatcher],
+) -> None:
+    dispatcher, none, some = make(), Slots(), Slots()
+    dispatcher.enter(ticket(none, "lost"), again=True)
+    dispatcher.enter(ticket(none, "stuck"))
+    dispatcher.enter(ticket(some, "free"))
+    some.free = 1
+    dispatcher.nudge()
+    await settle()
+    assert some.placed == ["free"]
+    assert dispatcher.num_waiting == 2
+
+
+async def test_without_room_nobody_is_looked_at() -> None:
+    looks = 0
+
+    class Counting(Request):
+        def place(self) -> bool:
+            nonlocal looks
+            looks += 1
+            return False
+
+    loop = asyncio.get_running_loop()
+    dispatcher = Dispatcher(QueueConfig(), loop.time, lambda _: False)
+    for name in "abc":
+        dispatcher.enter(Ticket("m", name, b"bucket", Counting(Slots(), name)))
+    looks = 0
+    dispatcher.nudge()
+    await settle()
+    assert looks == 0
+
+
 async def test_queues_have_limits_of_the_tenant_and_of_all(
     make: Callable[..., Dispatcher],
 ) -> None:
@@ -173,8 +207,8 @@ async def test_a_hold_gathers_and_then_lets_all_of_a_prefix_go(
 IDLE = WorkerLoad()
 
 
-def worker(runs: int, load: WorkerLoad = IDLE) -> Worker:
-    info = WorkerInfo("w", "i", "m", max_running_sequences=runs)
+def worker(runs: int, load: WorkerLoad = IDLE, waits: int = 99) -> Worker:
+    info = WorkerInfo("w", "i", "m", max_running_sequences=runs, max_waiting_sequences=waits)
     return Worker(info, NoDoor(), load=load)
 
 
@@ -192,6 +226,22 @@ def test_others_requests_take_credit_too() -> None:
     assert not has_credit(shared, 0.25)
     shared.num_sequences = 2
     assert has_credit(worker(8, WorkerLoad(running_sequences=5)), 0.25)
+
+
+def test_one_whose_queue_is_short_is_sent_no_more_than_it_takes() -> None:
+    busy = worker(4, waits=0)
+    busy.num_sequences = 3
+    assert has_credit(busy, 0.25)
+    busy.num_sequences = 4
+    assert not has_credit(busy, 0.25)
+
+
+def test_choices_count_and_an_idle_worker_takes_any_number_of_them() -> None:
+    busy = worker(8)
+    busy.num_sequences = 6
+    assert has_credit(busy, 0.25, 4)
+    assert not has_credit(busy, 0.25, 5)
+    assert has_credit(worker(8), 0.25, 50)
 
 
 def test_a_worker_that_says_nothing_takes_any_number() -> None:
