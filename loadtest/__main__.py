@@ -34,7 +34,7 @@ from pando.up import ROOT
 
 CACHES = ("radix", "block", "off")
 KEY_VARIABLE = "PANDO_API_KEY"
-TRACES = ROOT.parent / "shared" / "traces"
+TRACES = ROOT / "loadtest" / "data"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 progress = Console(stderr=True)
