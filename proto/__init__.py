@@ -1,5 +1,5 @@
 """The contract between gateways and workers: `worker.proto` and its committed stubs.
 
-`make proto` regenerates the stubs; a test compares. Only the two doors import this package:
-`gateway.link` and `worker.link` (and the health and reflection servers beside it).
+`make proto` regenerates the stubs; a test compares. Only the doors import this package:
+`gateway.fleet.{link,session,wire}`, `worker.{link,wire,health}`, and the fake worker of `loadtest`.
 """

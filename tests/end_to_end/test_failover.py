@@ -27,7 +27,7 @@ SHAPE = Shape(streams=6, new_tokens=40)
 @pytest.fixture(scope="module")
 def parts(smollm2_folder: object) -> Iterator[Parts]:
     """Two gateways and two workers, whose freed pages are poisoned."""
-    flags = ("--poison-freed-pages", "--drain-s", "1")
+    flags = ("--poison-freed-pages", "--drain-s", "0.1")
     wish = PartsWish(MODEL, 2, 2, worker_flags=flags, gateway_settings=SETTINGS)
     with running(wish) as parts:
         yield parts
