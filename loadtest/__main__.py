@@ -136,6 +136,9 @@ def run_overhead(
     ] = "pando,pando-http,smg,direct",
     seconds: Annotated[float, typer.Option(min=1, help="Of each load.")] = 5.0,
     rounds: Annotated[int, typer.Option(min=1, help="The best one counts.")] = 3,
+    prefixes: Annotated[
+        int, typer.Option(min=0, help="Also route so many distinct ones: does memory grow?")
+    ] = 0,
 ) -> None:
     """Put a router before workers that answer at once: what it costs by itself."""
     wanted = tuple(routers.split(","))
@@ -147,7 +150,8 @@ def run_overhead(
         costs = overhead.measure(shape, lambda text: progress.print(text, highlight=False))
     except LoadTestError as error:
         _refuse(error)
-    show(overhead.report(costs, overhead.decisions()), Console())
+    grown = overhead.growth(prefixes) if prefixes else None
+    show(overhead.report(costs, overhead.decisions(), grown), Console())
 
 
 @app.command(routing.NAME)

@@ -12,17 +12,22 @@ with OpenAI's API.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import uvloop
 from prometheus_client import CollectorRegistry
 
 from gateway.config import RoutingConfig
+from gateway.fleet.view import View
 from gateway.fleet.workers import Fleet, Worker, WorkerInfo
+from gateway.request import Usage
 from gateway.routing.prefix import Scope, chat_chain
 from gateway.routing.route import Want
 from gateway.routing.router import Router
@@ -137,7 +142,40 @@ def _fill(worker: Worker, wants: Sequence[Want], rng: random.Random) -> None:
             worker.view.store(digest, size // 4)
 
 
-def report(costs: Mapping[str, Sequence[Cost]], taken: Sequence[float]) -> Report:
+def growth(count: int, num_workers: int = 8, view_boundaries: int = 20_000) -> float:
+    """Resident memory after `count` distinct prefixes over that after a third of them.
+
+    Workers tell what they store, as fast as it comes; views are bounded well below the count.
+    """
+    fleet = Fleet(new_view=partial(View, view_boundaries))
+    router = Router(fleet, RoutingConfig(), Telemetry(CollectorRegistry()))
+    scope = Scope("fake-model", b"acme")
+    for number in range(num_workers):
+        fleet.join(WorkerInfo(f"w{number}", "i", "fake-model"), _NoDoor())
+    uvloop.run(router.rebuild())
+    before = 0
+    for number in range(count):
+        want = _want(scope, f"System prompt {number}", number)
+        route = router.route(want)
+        expectation = router.dispatched(want, route)
+        for boundary in route.boundaries:
+            route.worker.view.store(boundary.digest, 100)
+        expectation.computed()
+        expectation.over()
+        router.finished(want, route, Usage(100, 0, 10))
+        if number == count // 3:
+            before = _resident()
+    return _resident() / before
+
+
+def _resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def report(
+    costs: Mapping[str, Sequence[Cost]], taken: Sequence[float], grown: float | None = None
+) -> Report:
     """The best round of each, and the ratios that the last line names."""
     best = {name: _best(rounds) for name, rounds in costs.items()}
     ours, other = best.get("pando"), best.get("smg")
@@ -152,6 +190,8 @@ def report(costs: Mapping[str, Sequence[Cost]], taken: Sequence[float]) -> Repor
         summary = {**ratios, **summary}
     if ours and nobody:
         summary["added_p50_ms"] = (ours.p50_s - nobody.p50_s) * 1000
+    if grown is not None:
+        summary["resident_growth"] = grown
     return Report(
         name=NAME,
         columns=COLUMNS,
