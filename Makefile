@@ -47,9 +47,13 @@ serve: $(STAMP)  ## A gateway and two workers on this machine; ARGS="--workers 1
 	@.ci/system-packages gcc
 	$(BIN)/python -m pando.command up $(ARGS)
 
-bench: $(STAMP)  ## Kernels, caches and two workloads on fleets of their own (minutes; docs/benchmarks.md)
-	@.ci/system-packages gcc
+bench: $(STAMP)  ## Kernels, caches, routing, tenants, failover, overhead (half an hour; docs/benchmarks.md)
+	@.ci/system-packages gcc redis-server
 	$(BIN)/python -m kernels.bench
 	$(BIN)/python -m loadtest cache-speed
 	$(BIN)/python -m loadtest fan-out
+	$(BIN)/python -m loadtest tenants
+	$(BIN)/python -m loadtest routing
+	$(BIN)/python -m loadtest failover
+	$(BIN)/python -m loadtest overhead --routers pando,direct
 	$(BIN)/python -m loadtest shared-prefix $(ARGS)
