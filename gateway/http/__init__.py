@@ -1,12 +1,12 @@
 """The face to clients: OpenAI HTTP in, answers and events out.
 
-    app           the routes, from the body to the answer
-    connection    the socket, and what uvicorn sets no limit to
-    inbound       headers, the body within its limit, and the hang-up
-    openai        the request types, and what is refused by name
-    intake        an OpenAI request as a job
-    answer        the response objects and their events
-    reply         a whole body, a stream of events, or an error
-    stalls        clients that take nothing
-    admin         tenants, keys, usage and the fleet, on a port of its own
+app           the routes, from the body to the answer
+connection    the socket, and what uvicorn sets no limit to
+inbound       headers, the body within its limit, and the hang-up
+openai        the request types, and what is refused by name
+intake        an OpenAI request as a job
+answer        the response objects and their events
+reply         a whole body, a stream of events, or an error
+stalls        clients that take nothing
+admin         tenants, keys, usage and the fleet, on a port of its own
 """
