@@ -40,7 +40,9 @@ from gateway.telemetry.metrics import Record, Telemetry
 from gateway.tenancy.estimate import estimated_prompt_tokens
 
 _RETRIABLE = (WorkerLost, Overloaded, Draining)
-# Seconds of a tenant's turn that an output token weighs, against a prompt token's 1.
+# Workers that hand a part back one after the other; more of it is a failure all the same.
+_MAX_HAND_BACKS = 32
+# What an output token weighs in a tenant's turn, against a prompt token's 1.
 _OUTPUT_WEIGHT = 2
 
 
@@ -82,6 +84,7 @@ class PartRun:
     _avoid: set[Worker] = field(default_factory=set)
     _attempts: int = 0
     _was_placed: bool = False
+    _num_handed_back: int = 0
     _last: GatewayError | None = None
     _refusal: GatewayError | None = None
     _lease: Lease | None = None
@@ -231,7 +234,8 @@ class PartRun:
         """Whether another worker may have it. A hand-back is no failure and counts as none."""
         if self._given and not self._can_resume:
             return False
-        if isinstance(error, Draining):
+        if isinstance(error, Draining) and self._num_handed_back < _MAX_HAND_BACKS:
+            self._num_handed_back += 1
             self._attempts -= 1
             return True
         if not isinstance(error, _RETRIABLE) or self._attempts >= self.means.attempts:

@@ -297,13 +297,20 @@ async def test_what_is_still_tokenised_when_the_worker_leaves_is_handed_back(
 async def test_what_a_worker_hands_back_leaves_before_its_link_ends(
     worker: Worker, client: Client
 ) -> None:
-    await client.submit(1, [1, 2, 3], stopping=ENDLESS)
-    while (1, 0) not in client.tokens:
-        await client.take()
+    numbers = range(1, 33)
+    for number in numbers:
+        await client.submit(number, [1, 2, 3], stopping=ENDLESS)
     await drain(worker.service, 0)
     worker.servicer.close()
-    await client.until(1)
-    assert pb.FailureCode.Name(client.failure(1).code) == "DRAINING"
+    await client.until(*numbers)
+    assert all(len(client.ends[number]) == 1 for number in numbers)
+    codes = {
+        pb.FailureCode.Name(end.code)
+        for (end,) in client.ends.values()
+        if isinstance(end, pb.Failed)
+    }
+    assert "DRAINING" in codes
+    assert codes <= {"DRAINING", "OVERLOADED"}
 
 
 async def test_cancel_ends_once_at_every_stage(worker: Worker, client: Client) -> None:
