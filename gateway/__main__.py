@@ -48,7 +48,7 @@ def serving_config(app: Express, config: GatewayConfig) -> uvicorn.Config:
     """How uvicorn runs the application."""
     return uvicorn.Config(
         app,
-        http=partial(Connection, config.limits),  # type: ignore[arg-type]
+        http=partial(Connection, config.limits, app.on_stall),  # type: ignore[arg-type]
         ws="none",
         lifespan="on",
         access_log=False,

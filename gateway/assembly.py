@@ -30,7 +30,6 @@ from gateway.fleet.workers import Fleet, Worker
 from gateway.http.admin import AdminService, build_admin
 from gateway.http.admin_server import serving_admin
 from gateway.http.app import Express, Service, build_app
-from gateway.http.stalls import Stalls
 from gateway.part import Means
 from gateway.pipeline import Pipeline
 from gateway.queueing.credit import has_credit
@@ -83,13 +82,10 @@ def build(
         router=Router(fleet, routing, telemetry),
     )
     telemetry.watch_workers(lambda: [(w.name, w.gauges()) for w in fleet.workers()])
-    stalls = Stalls(config.limits.stall_s, telemetry.clock)
-    telemetry.watch_stalls(lambda: stalls.cut_total)
-    service = _service(parts, stalls)
+    service = _service(parts)
     links = _links(parts)
     works: list[Work] = [
         parts.router.follow_fleet,
-        stalls.watch,
         LoopLag(telemetry).watch,
         service.pipeline.means.dispatcher.watch,
         Discovery(_sources(parts), links.follow).watch,
@@ -100,7 +96,7 @@ def build(
     return Gateway(build_app(service, lifespan), fleet, parts.router, telemetry, parts.tenancy)
 
 
-def _service(parts: _Parts, stalls: Stalls) -> Service:
+def _service(parts: _Parts) -> Service:
     """What the routes work with."""
     chance = random.Random(secrets.randbits(128))
     return Service(
@@ -109,7 +105,6 @@ def _service(parts: _Parts, stalls: Stalls) -> Service:
         quotas=parts.tenancy.quotas,
         fleet=parts.fleet,
         pipeline=Pipeline(_means(parts), parts.config.keep_alive_s),
-        stalls=stalls,
         telemetry=parts.telemetry,
         log=parts.log,
         make_id=_ids(secrets.token_hex(8)),
@@ -172,7 +167,7 @@ def _foreign(parts: _Parts) -> list[ForeignMember]:
     """Servers with OpenAI's API as members of the fleet."""
     context = ForeignContext(parts.fleet, parts.telemetry, parts.log)
     return [
-        ForeignMember(member, context, client_for(member, _key(member, os.environ)))
+        ForeignMember(member, context, partial(client_for, member, _key(member, os.environ)))
         for member in parts.config.foreign
     ]
 
@@ -202,5 +197,9 @@ def _key(member: ForeignConfig, environment: Mapping[str, str]) -> str | None:
     if not key:
         raise ConfigError(
             f"foreign.key_variable is {member.key_variable!r}: no such environment variable is set"
+        )
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(
+            f"foreign.key_variable is {member.key_variable!r}: its key is not plain ASCII"
         )
     return key

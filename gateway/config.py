@@ -19,6 +19,9 @@ from gateway.fields import (
     PositiveInt,
     Seconds,
     explain,
+    refuse_bad_port,
+    refuse_infinite,
+    refuse_more,
     refuse_repeats,
 )
 from gateway.tenant_config import (
@@ -41,20 +44,29 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     address: Address
     name: Name | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a port that is none."""
+        refuse_bad_port("address", f"//{self.address}", self.address)
+
 
 class LimitConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much one request may bring, and how long it may take to.
 
-    head_bytes: the request line and headers together. stall_s: how long a client may take nothing
-    of what lies ready for it.
+    head_bytes: the request line and headers together. body_bytes: a worker takes messages of 64 MiB
+    at most. stall_s: how long a client may take nothing
+    of what lies ready for it. json_nodes: strings, objects, lists and further members of a body,
+    token ids apart. content_parts: text parts of all messages. prompt_ids: of all prompts.
     """
 
     head_bytes: PositiveInt = 64 * 1024
     head_timeout_s: Seconds = 30.0
-    body_bytes: PositiveInt = 8 * 1024 * 1024
+    body_bytes: Annotated[int, Meta(ge=1, le=60 * 1024 * 1024)] = 8 * 1024 * 1024
     body_timeout_s: Seconds = 60.0
     stall_s: Seconds = 30.0
     json_depth: PositiveInt = 32
+    json_nodes: PositiveInt = 65_536
+    content_parts: PositiveInt = 4096
+    prompt_ids: PositiveInt = 1_048_576
     messages: PositiveInt = 2048
     choices: PositiveInt = 16
     prompts: PositiveInt = 128
@@ -88,6 +100,10 @@ class BreakerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     open_s: Seconds = 5.0
     max_open_s: Seconds = 60.0
 
+    def __post_init__(self) -> None:
+        """Refuse a first wait above the longest."""
+        refuse_more("open_s", self.open_s, "max_open_s", self.max_open_s)
+
 
 class LinkConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a link judges its worker.
@@ -102,6 +118,10 @@ class LinkConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backoff_min_s: Seconds = 0.1
     backoff_max_s: Seconds = 3.0
     tls: TlsConfig | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a first pause above the longest."""
+        refuse_more("backoff_min_s", self.backoff_min_s, "backoff_max_s", self.backoff_max_s)
 
 
 class RoutingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -129,7 +149,7 @@ class RoutingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     work_weight: Annotated[float, Meta(ge=0)] = 0.5
     work_half_life_s: Seconds = 14_400.0
     miss_share: Annotated[float, Meta(ge=0, le=1)] = 0.1
-    vnodes: PositiveInt = 2048
+    vnodes: Annotated[int, Meta(ge=1, le=65536)] = 2048
     load_floor: PositiveInt = 16
     load_factor: Annotated[float, Meta(ge=1)] = 1.25
     max_replicas: Annotated[int, Meta(ge=0)] = 0
@@ -176,6 +196,10 @@ class ForeignConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     silence_s: Seconds = 120.0
     failures: Annotated[int, Meta(ge=2)] = 3
 
+    def __post_init__(self) -> None:
+        """Refuse a port that is none."""
+        refuse_bad_port("url", self.url, self.url)
+
 
 class RetryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many retries the gateway allows itself: `burst` at once; requests and time refill it."""
@@ -202,6 +226,10 @@ class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bypass_s: Seconds = 2.0
     no_worker_s: Annotated[float, Meta(ge=0, le=600)] = 10.0
     max_waiting: PositiveInt = 10_000
+
+    def __post_init__(self) -> None:
+        """Refuse a hold that nothing outlasts."""
+        refuse_more("hold_s", self.hold_s, "max_wait_s", self.max_wait_s)
 
 
 class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -233,16 +261,19 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Refuse what no single field shows."""
         refuse_repeats("workers.address", [worker.address for worker in self.workers])
-        refuse_repeats("workers.name", [w.name for w in self.workers if w.name is not None])
+        names = [worker.name for worker in self.workers if worker.name is not None]
+        refuse_repeats("workers.name", names)
+        refuse_repeats("foreign.name", [member.name for member in self.foreign])
+        for member in self.foreign:
+            if member.name in names:
+                raise ValueError(f"foreign.name is {member.name!r}: a worker has this name")
+        for alias, model in self.aliases.items():
+            if alias == model:
+                raise ValueError(f"aliases.{alias} is {model!r}: expected another name")
         refuse_shared_keys(self.tenants)
         for position, tenant in enumerate(self.tenants):
             if not tenant.keys:
                 raise ValueError(f"tenants[{position}].keys is []: at least one")
-        if self.link.backoff_min_s > self.link.backoff_max_s:
-            raise ValueError(
-                f"link.backoff_min_s is {self.link.backoff_min_s}: "
-                f"at most link.backoff_max_s, {self.link.backoff_max_s}"
-            )
 
 
 def load(
@@ -266,9 +297,12 @@ def load(
     if url and isinstance(settings.setdefault("redis", {}), dict):
         settings["redis"] = {**settings["redis"], "url": url}
     try:
+        refuse_infinite(settings)
         return msgspec.convert(settings, GatewayConfig)
     except msgspec.ValidationError as error:
-        raise ConfigError(explain(str(error), settings)) from error
+        raise ConfigError(explain(str(error), settings, GatewayConfig)) from error
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def worker_flag(text: str) -> dict[str, str]:

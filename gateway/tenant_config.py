@@ -12,7 +12,15 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from gateway.fields import Instant, KeyDigest, Name, PositiveInt, Seconds, refuse_repeats
+from gateway.fields import (
+    Instant,
+    KeyDigest,
+    Name,
+    PositiveInt,
+    Seconds,
+    refuse_bad_port,
+    refuse_repeats,
+)
 
 
 class PolicyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -143,6 +151,11 @@ class RedisConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workers: bool = False
     refresh_s: Seconds = 2.0
     usage_days: PositiveInt = 93
+
+    def __post_init__(self) -> None:
+        """Refuse a port that is none."""
+        if self.url is not None:
+            refuse_bad_port("url", self.url, self.url)
 
 
 class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,7 @@ def encryption_of(tls: TlsConfig | None) -> Encryption | None:
     """What the settings name; None for plain links. Raises ConfigError."""
     if tls is None:
         return None
+    _refuse_unusable(tls)
     credentials = grpc.ssl_channel_credentials(
         root_certificates=_read("link.tls.ca", tls.ca),
         private_key=_read("link.tls.key", tls.key),
@@ -46,6 +48,28 @@ def channel_to(address: str, encryption: Encryption | None) -> grpc.aio.Channel:
     if encryption.server_name is not None:
         options.append(("grpc.ssl_target_name_override", encryption.server_name))
     return grpc.aio.secure_channel(address, encryption.credentials, options=options)
+
+
+def _refuse_unusable(tls: TlsConfig) -> None:
+    """gRPC takes any file, and then no link ever stands. Raises ConfigError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(cafile=tls.ca)
+    except ssl.SSLError as error:
+        raise ConfigError(f"link.tls.ca is {tls.ca!r}: not a certificate in PEM") from error
+    except OSError as error:
+        raise ConfigError(f"link.tls.ca is {tls.ca!r}: {error.strerror}") from error
+    if tls.cert is None or tls.key is None:
+        return
+    for field, path in (("cert", tls.cert), ("key", tls.key)):
+        _read(f"link.tls.{field}", path)
+    try:
+        context.load_cert_chain(tls.cert, tls.key, password=lambda: b"")
+    except ssl.SSLError as error:
+        raise ConfigError(
+            f"link.tls.cert and key are {tls.cert!r} and {tls.key!r}: "
+            "not a certificate and its key, without a password, in PEM"
+        ) from error
 
 
 def _read(field: str, path: str | None) -> bytes | None:

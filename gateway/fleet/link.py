@@ -1,7 +1,7 @@
 """The link to one worker: connect, greet, converse, and again, for as long as it is wanted.
 
 While a session lasts its worker is in the fleet; when it breaks, the worker leaves and each of its
-requests ends with one WorkerLost.
+requests ends with one WorkerLost. A worker whose engine hung comes back when it computes again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gateway.fleet import wire
 from gateway.fleet.channel import channel_to
 from gateway.fleet.ledger import Ledger
 from gateway.fleet.session import Call, LinkBroken, LinkContext, Session, breaking, next_message
-from gateway.fleet.workers import NameTaken
+from gateway.fleet.workers import NameTaken, WorkerInfo
 from proto import worker_pb2 as pb
 from proto import worker_pb2_grpc
 
@@ -30,9 +30,12 @@ class WorkerLink:
         self._label = target.name or target.address
         self._log = context.log.bind(worker=self._label, address=target.address)
         self._incarnation = ""
+        self._name = ""
+        self._hung: tuple[str, int] | None = None
         self._last_reason = ""
         self.wanted = True
         context.fleet.expect(target.address)
+        context.telemetry.worker_expected(self._label)
 
     async def run(self) -> None:
         """Connect, converse, and again after a pause that grows while it does not hold.
@@ -50,6 +53,12 @@ class WorkerLink:
                 pause = settings.backoff_min_s
             await asyncio.sleep(pause * self._context.chance.uniform(0.5, 1.0))
             pause = min(pause * 1.6, settings.backoff_max_s)
+        self._forget()
+
+    def _forget(self) -> None:
+        """It is given up for good, and so is what was counted under its names."""
+        for name in {self._label, self._name}:
+            self._context.telemetry.worker_given_up(name)
 
     async def _attempt(self) -> str:
         """One connection from start to end; the reason it ended."""
@@ -93,25 +102,44 @@ class WorkerLink:
         """The worker is in the fleet for as long as the session lasts. Raises LinkBroken."""
         context, info = self._context, wire.info_of(hello)
         session = Session(call, info.name, context)
+        await self._trust(session, info.incarnation)
         try:
             worker = context.fleet.join(info, session)
         except NameTaken as error:
             raise LinkBroken("name", f"{info.name!r} is linked already") from error
         session.open(Ledger(worker.view), hello)
-        up = context.telemetry.worker_up.labels(info.name)
-        context.fleet.heard(self._target.address)
-        up.set(1)
-        self._last_reason = ""
-        if info.incarnation != self._incarnation:
-            self._incarnation = info.incarnation
-            context.telemetry.incarnations.labels(info.name).inc()
-        self._log.info(
-            "worker_joined", name=info.name, model=info.model, incarnation=info.incarnation
-        )
+        self._joined(info)
         try:
             await session.converse()
+        except LinkBroken as broken:
+            if broken.reason == "wedged":
+                self._hung = info.incarnation, session.steps_total
+            raise
         finally:
-            up.set(0)
+            context.telemetry.worker_stands(info.name, False)
             context.fleet.leave(info.name)
             session.close(WorkerLost(f"the link to {info.name} broke"))
             call.cancel()
+
+    async def _trust(self, session: Session, incarnation: str) -> None:
+        """The process is not one that hung, or is at work again. Raises LinkBroken."""
+        if self._hung is not None and self._hung[0] == incarnation:
+            self._context.fleet.heard(self._target.address)
+            await session.prove(self._hung[1])
+        self._hung = None
+
+    def _joined(self, info: WorkerInfo) -> None:
+        """Tell of it. What stands at the address may call itself otherwise than before."""
+        telemetry = self._context.telemetry
+        self._context.fleet.heard(self._target.address)
+        self._last_reason = ""
+        if info.name != self._name:
+            telemetry.worker_given_up(self._name)
+        self._name = info.name
+        telemetry.worker_stands(info.name, True)
+        if info.incarnation != self._incarnation:
+            self._incarnation = info.incarnation
+            telemetry.incarnations.labels(info.name).inc()
+        self._log.info(
+            "worker_joined", name=info.name, model=info.model, incarnation=info.incarnation
+        )

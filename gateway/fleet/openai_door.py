@@ -192,7 +192,9 @@ def piece_of(data: bytes) -> Piece:
 def _usage(usage: _Usage) -> Usage:
     details = usage.prompt_tokens_details
     cached = details.cached_tokens or 0 if details else 0
-    return Usage(usage.prompt_tokens, cached, usage.completion_tokens or 0)
+    prompt_tokens = max(usage.prompt_tokens, 0)
+    cached = min(max(cached, 0), prompt_tokens)
+    return Usage(prompt_tokens, cached, max(usage.completion_tokens or 0, 0))
 
 
 def _output(choice: _Choice) -> Output | None:

@@ -54,7 +54,10 @@ class LinkContext:
 
 
 class Session:
-    """One unbroken stream. Its requests are in `_calls` until their end came or was cancelled."""
+    """One unbroken stream. Its requests are in `_calls` until their end came or was cancelled.
+
+    steps_total: of the worker's process, as it told last.
+    """
 
     def __init__(self, call: Call, worker: str, context: LinkContext):
         self._call = call
@@ -66,8 +69,9 @@ class Session:
         self._outbox: asyncio.Queue[pb.ToWorker] = asyncio.Queue()
         self._sequence = 0
         self._heard_at = self._stepped_at = context.telemetry.clock()
-        self._steps_total = 0
+        self._early: list[pb.Step] = []
         self._closed = False
+        self.steps_total = 0
 
     @contextmanager
     def submit(self, ask: Ask, deliver: Deliver) -> Iterator[None]:
@@ -83,6 +87,23 @@ class Session:
         finally:
             if self._calls.pop(request_id, None) is not None:
                 self._outbox.put_nowait(pb.ToWorker(cancel=pb.Cancel(request_id=request_id)))
+
+    async def prove(self, steps_total: int) -> None:
+        """A worker that hung there has computed a step since, or has nothing to do any more.
+
+        Its steps until then are kept for when the session is open. Raises LinkBroken.
+        """
+        wedge_s = self._context.settings.wedge_s
+        try:
+            async with asyncio.timeout(wedge_s):
+                while True:
+                    step = await self._next_step()
+                    self._early.append(step)
+                    if step.HasField("load") and _has_moved(step.load, steps_total):
+                        break
+        except TimeoutError as error:
+            raise LinkBroken("still_wedged", "it hung and computes no step yet") from error
+        self._stepped_at = self._heard_at
 
     def open(self, ledger: Ledger, hello: pb.WorkerHello) -> None:
         """The view behind the ledger is what the hello says, and follows the steps from now on."""
@@ -107,12 +128,18 @@ class Session:
             self._end(request_id, Failed(error))
 
     async def _read(self) -> None:
+        for step in self._early:
+            self._take(step)
+        self._early.clear()
         while True:
-            message = await next_message(self._call)
-            if message.WhichOneof("kind") != "step":
-                raise LinkBroken("protocol", "a message that is no step")
-            self._heard_at = self._context.telemetry.clock()
-            self._take(message.step)
+            self._take(await self._next_step())
+
+    async def _next_step(self) -> pb.Step:
+        message = await next_message(self._call)
+        if message.WhichOneof("kind") != "step":
+            raise LinkBroken("protocol", "a message that is no step")
+        self._heard_at = self._context.telemetry.clock()
+        return message.step
 
     async def _write(self) -> None:
         while True:
@@ -152,9 +179,8 @@ class Session:
 
     def _note_progress(self, load: pb.Load) -> None:
         """Remember when the worker last had nothing to do or computed something."""
-        is_idle = not load.running_sequences and not load.waiting_sequences
-        if is_idle or load.steps_total != self._steps_total:
-            self._steps_total = load.steps_total
+        if _has_moved(load, self.steps_total):
+            self.steps_total = load.steps_total
             self._stepped_at = self._heard_at
 
     def _follow_cache(self, step: pb.Step) -> None:
@@ -190,6 +216,12 @@ class Session:
             self._context.log.exception("delivery_failed", worker=self._worker)
             return False
         return True
+
+
+def _has_moved(load: pb.Load, steps_total: int) -> bool:
+    """Whether the engine computed a step since, or waits for work."""
+    is_idle = not load.running_sequences and not load.waiting_sequences
+    return is_idle or load.steps_total != steps_total
 
 
 async def next_message(call: Call) -> pb.ToGateway:

@@ -217,12 +217,12 @@ def _convert(settings: dict[str, Any], kind: type[Kind]) -> Kind:
     try:
         return msgspec.convert(settings, kind)
     except msgspec.ValidationError as error:
-        raise _invalid(str(error), settings) from error
+        raise _invalid(str(error), settings, kind) from error
 
 
-def _invalid(message: str, settings: dict[str, Any]) -> InvalidRequest:
+def _invalid(message: str, settings: dict[str, Any], kind: object) -> InvalidRequest:
     """The field in param, and a sentence that names it, its value and what is allowed."""
-    text = explain(message, settings)
+    text = explain(message, settings, kind)
     unknown = re.search(r"unknown field `(.*?)`", message)
     named = re.match(r"([A-Za-z0-9_.\[\]]+)(?: is |: )", text)
     param = named[1] if named else None

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 from starlette.applications import Starlette
@@ -39,11 +40,17 @@ from gateway.errors import (
 from gateway.fleet.workers import Fleet
 from gateway.http.answer import KEEP_ALIVE, Answer, ChatAnswer, CompletionAnswer, Heading
 from gateway.http.connection import connection_of
-from gateway.http.inbound import header, label_header, read_body, sane_request_id, unless_gone
+from gateway.http.inbound import (
+    header,
+    label_header,
+    read_body,
+    sane_request_id,
+    unless_gone,
+    worked,
+)
 from gateway.http.intake import Caller, chat_job, completion_job
 from gateway.http.openai import SharedFields, read_chat, read_completion
 from gateway.http.reply import Reply
-from gateway.http.stalls import Stalls
 from gateway.job import Job
 from gateway.pipeline import Pipeline, Run
 from gateway.request import Output
@@ -69,7 +76,6 @@ class Service:
     fleet: Fleet
     quotas: Quotas
     pipeline: Pipeline
-    stalls: Stalls
     telemetry: Telemetry
     log: EventLog
     make_id: Callable[[], str]
@@ -110,9 +116,13 @@ class Readiness(msgspec.Struct, frozen=True):
 
 
 class Express:
-    """The application with the routes that do the work in front: no middleware is on their path."""
+    """The application with the routes that do the work in front: no middleware is on their path.
 
-    def __init__(self, app: ASGIApp, routes: dict[str, ASGIApp]):
+    on_stall: to be called when a client was cut since it took nothing.
+    """
+
+    def __init__(self, app: ASGIApp, routes: dict[str, ASGIApp], on_stall: Callable[[], None]):
+        self.on_stall = on_stall
         self._app = app
         self._routes = routes
 
@@ -149,7 +159,7 @@ def build_app(service: Service, lifespan: Lifespan) -> Express:
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False
-    return Express(app, generations)
+    return Express(app, generations, service.telemetry.stalled_clients.inc)
 
 
 class Generation:
@@ -163,7 +173,7 @@ class Generation:
         """Answer one request; every way out is counted once."""
         service = self._service
         connection = connection_of(scope)
-        reply = Reply(send, _request_id(service, scope), connection.abort)
+        reply = Reply(send, _request_id(service, scope))
         tenant: Tenant | None = None
         try:
             tenant = service.tenants.of(header(scope, "authorization"))
@@ -176,13 +186,10 @@ class Generation:
             self._count_refusal(tenant, InternalError())
             await reply.error(InternalError())
         else:
-            service.stalls.enter(reply)
             try:
                 await unless_gone(connection, self._answer(order, reply))
             except ClientGone:
                 service.log.debug("client_gone", request_id=reply.request_id)
-            finally:
-                service.stalls.leave(reply)
 
     async def _understand(
         self, scope: Scope, receive: Receive, request_id: str, tenant: Tenant
@@ -197,22 +204,25 @@ class Generation:
         body = await read_body(scope, receive, limits.body_bytes, limits.body_timeout_s)
         caller = Caller(request_id, tenant, overrides, self._service.draw_seed())
         if self._route == "chat_completions":
-            return self._chat(body, caller)
-        return self._completion(body, caller)
+            return await self._chat(body, caller)
+        return await self._completion(body, caller)
 
-    def _chat(self, body: bytes, caller: Caller) -> Order:
-        request = read_chat(body, self._service.config.limits)
+    async def _chat(self, body: bytes, caller: Caller) -> Order:
+        limits, size = self._service.config.limits, len(body)
+        request = await worked(size, partial(read_chat, body, limits))
         model = resolve_model(self._service, request.model, caller.tenant)
         answer = ChatAnswer(self._heading("chatcmpl", request), _wants_usage(request))
-        return Order(chat_job(request, model, caller), answer, bool(request.stream))
+        job = await worked(size, partial(chat_job, request, model, caller))
+        return Order(job, answer, bool(request.stream))
 
-    def _completion(self, body: bytes, caller: Caller) -> Order:
-        config = self._service.config
-        request = read_completion(body, config.limits)
+    async def _completion(self, body: bytes, caller: Caller) -> Order:
+        config, size = self._service.config, len(body)
+        request = await worked(size, partial(read_completion, body, config.limits))
         model = resolve_model(self._service, request.model, caller.tenant)
         heading = self._heading("cmpl", request)
         answer = CompletionAnswer(heading, _wants_usage(request), bool(request.logprobs))
-        job = completion_job(request, model, caller, config.routing.completion_key_chars)
+        lead = config.routing.completion_key_chars
+        job = await worked(size, partial(completion_job, request, model, caller, lead))
         return Order(job, answer, bool(request.stream))
 
     def _heading(self, kind: str, request: SharedFields) -> Heading:
@@ -383,6 +393,6 @@ def _ready(fleet: Fleet) -> Handler:
 
 def _metrics(telemetry: Telemetry) -> Handler:
     async def metrics(_: Request) -> Response:
-        return Response(telemetry.exposition(), media_type="text/plain; version=0.0.4")
+        return Response(await telemetry.exposition(), media_type="text/plain; version=0.0.4")
 
     return metrics

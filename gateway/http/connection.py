@@ -4,6 +4,7 @@
     a further request while one is being answered     not taken: the connection closes after the
                                                       answer, and a hang-up is seen meanwhile
     an answer before the body's end                   the rest is thrown away, for a while
+    a client that takes nothing                       cut, whatever lies unsent (`stalls`)
     Upgrade: h2c and the like                         ignored, as RFC 9110 (7.8) lets a server do
 
 The parser keeps what it has not told us yet, part of a header say; `_untold` bounds that, but for
@@ -23,21 +24,28 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gateway.config import LimitConfig
 from gateway.errors import GatewayError, HeadTooLarge, InvalidHTTP, face_of, public_body
+from gateway.http.stalls import Outflow
 
-# The extension of a request's scope that ends its connection, whatever lies unsent.
-ABORT = "pando.abort"
 # The extension of a request's scope that holds its connection.
 _SELF = "pando.connection"
 # How the parser counts a header's colon, space and line end.
 _HEADER_FRAME = 4
 
 
-class Connection(HttpToolsProtocol):
-    """Lives as long as the socket; one request after the other."""
+def _nothing() -> None:
+    """Nobody counts the clients that take nothing."""
 
-    def __init__(self, limits: LimitConfig, **of_uvicorn: Any):
+
+class Connection(HttpToolsProtocol):
+    """Lives as long as the socket; one request after the other. on_stall: called when it is cut."""
+
+    def __init__(
+        self, limits: LimitConfig, on_stall: Callable[[], None] = _nothing, **of_uvicorn: Any
+    ):
         super().__init__(**of_uvicorn)
         self._limits = limits
+        self._on_stall = on_stall
+        self._outflow: Outflow | None = None
         self._head_len = 0
         self._untold = 0
         self._deaf = False
@@ -49,11 +57,15 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """The client has so long for its first head."""
         super().connection_made(transport)
+        self._outflow = Outflow(transport, self._limits.stall_s, self._on_stall)
+        self.transport = cast(asyncio.Transport, self._outflow)
         self._close_in(self._limits.head_timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The request that is being answered learns of it."""
         self._close_in(None)
+        if self._outflow is not None:
+            self._outflow.stop()
         self._gone = True
         super().connection_lost(exc)
         if self._hang_up is not None:
@@ -64,10 +76,6 @@ class Connection(HttpToolsProtocol):
         self._hang_up = call
         if call is not None and self._gone:
             self.loop.call_soon(call)
-
-    def abort(self) -> None:
-        """End the connection at once, whatever lies unsent."""
-        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, which calls the methods below."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from starlette.types import Receive, Scope
 
@@ -13,6 +13,9 @@ from gateway.errors import BodyTimeout, BodyTooLarge, ClientGone, InvalidRequest
 
 _SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _MAX_HEADER_CHARS = 256
+# Reading a larger body takes longer than all other requests should wait.
+_LARGE_BYTES = 256 * 1024
+Result = TypeVar("Result")
 
 
 def header(scope: Scope, name: str) -> str | None:
@@ -61,6 +64,11 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int, timeout_s: f
                     return b"".join(pieces)
     except TimeoutError:
         raise BodyTimeout(f"The body did not arrive within {timeout_s:g} s.") from None
+
+
+async def worked(size: int, work: Callable[[], Result]) -> Result:
+    """What the work on a body returns; for a large one a thread does it, beside other requests."""
+    return await asyncio.to_thread(work) if size > _LARGE_BYTES else work()
 
 
 class Line(Protocol):

@@ -149,6 +149,9 @@ _HARMLESS: dict[str, tuple[Any, ...]] = {
     "best_of": (1,),
     "suffix": ("",),
 }
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+# A larger body is not read again only to say where half of a surrogate pair stands.
+_MAX_TRACED_BYTES = 256 * 1024
 _FORBIDDEN_KWARGS = frozenset({"messages", "tools", "chat_template", "add_generation_prompt"})
 
 _chat_decoder = msgspec.json.Decoder(ChatRequest)
@@ -158,10 +161,14 @@ Request = TypeVar("Request", bound=SharedFields)
 
 def read_chat(body: bytes, limits: LimitConfig) -> ChatRequest:
     """The body as a chat request within the limits. Raises InvalidRequest."""
+    _check_nodes(body, limits)
     request = _decode(_chat_decoder, body)
     _check_shared(request, limits)
     if len(request.messages) > limits.messages:
         raise _invalid("messages", f"at most {limits.messages} messages are allowed")
+    parts = (len(one.content) for one in request.messages if isinstance(one.content, list))
+    if sum(parts) > limits.content_parts:
+        raise _invalid("messages", f"at most {limits.content_parts} text parts are allowed")
     for position, message in enumerate(request.messages):
         _check_message(f"messages[{position}]", message)
     if request.top_logprobs is not None and not request.logprobs:
@@ -175,6 +182,7 @@ def read_chat(body: bytes, limits: LimitConfig) -> ChatRequest:
 
 def read_completion(body: bytes, limits: LimitConfig) -> CompletionRequest:
     """The body as a completion request within the limits. Raises InvalidRequest."""
+    _check_nodes(body, limits, ids=limits.prompt_ids)
     request = _decode(_completion_decoder, body)
     _check_shared(request, limits)
     prompt = request.prompt
@@ -183,7 +191,36 @@ def read_completion(body: bytes, limits: LimitConfig) -> CompletionRequest:
             raise _invalid("prompt", "expected strings, token ids, or lists of token ids")
         if not isinstance(prompt[0], int) and len(prompt) > limits.prompts:
             raise _invalid("prompt", f"at most {limits.prompts} prompts are allowed")
+        if sum(map(_num_ids, prompt)) > limits.prompt_ids:
+            raise _invalid("prompt", f"at most {limits.prompt_ids} token ids are allowed")
     return request
+
+
+def _num_ids(element: str | int | list[int]) -> int:
+    return len(element) if isinstance(element, list) else isinstance(element, int)
+
+
+def _check_nodes(body: bytes, limits: LimitConfig, ids: int = 0) -> None:
+    """Refuse a body of too many small things before they become objects. ids: further numbers.
+
+    Strings are looked at one by one, and all else is counted between them: a comma in a text is no
+    member. A string without an end reaches to the body's end, so nothing is looked at twice.
+    """
+    num_members = _count_members(body, 0, len(body))
+    if num_members + body.count(b'"') <= limits.json_nodes:
+        return
+    num_strings = 0
+    for string in _STRING.finditer(body):
+        num_strings += 1
+        num_members -= _count_members(body, *string.span())
+        if num_strings > limits.json_nodes:
+            break
+    if num_strings > limits.json_nodes or num_strings + num_members > limits.json_nodes + ids:
+        raise _invalid(None, f"at most {limits.json_nodes} strings and members are allowed")
+
+
+def _count_members(body: bytes, start: int, end: int) -> int:
+    return sum(body.count(sign, start, end) for sign in (b",", b"{", b"["))
 
 
 def _decode(decoder: msgspec.json.Decoder[Request], body: bytes) -> Request:
@@ -303,8 +340,9 @@ def _explain(message: str) -> InvalidRequest:
 def _explain_json(body: bytes, error: Exception) -> InvalidRequest:
     """Why a body is no JSON; half a surrogate pair is traced to its field."""
     path = None
-    with suppress(ValueError, RecursionError):
-        path = _lone_surrogate("", json.loads(body))
+    if len(body) <= _MAX_TRACED_BYTES:
+        with suppress(ValueError, RecursionError):
+            path = _lone_surrogate("", json.loads(body))
     if path is not None:
         return _invalid(path, "half of a surrogate pair is no text")
     return InvalidRequest(f"The body is not valid JSON in UTF-8: {error}", code="invalid_json")

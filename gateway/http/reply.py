@@ -7,8 +7,6 @@ is one event, and the stream ends without `[DONE]`.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
 
 import msgspec
 from starlette.types import Send
@@ -20,31 +18,20 @@ _JSON = b"application/json"
 _EVENTS = b"text/event-stream; charset=utf-8"
 
 
-def _nothing() -> None:
-    """There is no connection to end."""
-
-
 class Reply:
-    """One response on its way. worker: who serves it, once that is known; headers: further ones.
+    """One response on its way. worker: who serves it, once that is known; headers: further ones."""
 
-    blocked_since: since when the client takes nothing, by time.monotonic; None: it does.
-    """
-
-    def __init__(self, send: Send, request_id: str, abort: Callable[[], None] = _nothing):
+    def __init__(self, send: Send, request_id: str):
         self._send = send
         self.request_id = request_id
-        self.abort = abort
         self._started = False
         self.worker = ""
-        self.blocked_since: float | None = None
         self.headers: Headers = ()
 
     async def whole(self, body: bytes, status: int = 200, content_type: bytes = _JSON) -> None:
         """Answer in one piece."""
         await self._start(status, [(b"content-type", content_type), _length(body)])
-        self.blocked_since = time.monotonic()
         await self._send({"type": "http.response.body", "body": body})
-        self.blocked_since = None
 
     async def events(self, events: bytes) -> None:
         """Send events; the first ones open the stream."""
@@ -52,9 +39,7 @@ class Reply:
             await self._start(
                 200, [(b"content-type", _EVENTS), (b"cache-control", b"no-cache, no-transform")]
             )
-        self.blocked_since = time.monotonic()
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
-        self.blocked_since = None
 
     async def end(self, events: bytes) -> None:
         """Send the last events and close the stream."""

@@ -1,57 +1,69 @@
-"""Cuts clients that take nothing: what is made for them would pile up for as long as it is made.
+"""Cuts clients that take nothing: what is made for them would lie here for as long as they like.
 
-A reply notes when it began to wait for its client; one look a second finds those that wait for
-longer than they may and ends their connections. The request then ends as by any hang-up.
+    write ──▶ unsent ──▶ the client        four looks in a row at which something lies unsent and
+                                           nothing has left: the connection ends
+
+Whatever was written counts, also behind the end of an answer or of the connection, where nobody
+else waits for it. A request that is under way ends as by any hang-up.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any
+
+_LOOKS = 4
 
 
-class Blockable(Protocol):
-    """A reply on its way."""
+class Outflow:
+    """A transport that ends when what was written to it does not leave for limit_s."""
 
-    @property
-    def blocked_since(self) -> float | None:
-        """Since when it waits for the client to take something; None: it doesn't."""
-        ...
+    def __init__(
+        self, transport: asyncio.Transport, limit_s: float, on_stall: Callable[[], None]
+    ) -> None:
+        self._transport = transport
+        self._every_s = limit_s / _LOOKS
+        self._on_stall = on_stall
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._written = 0
+        self._sent = 0
+        self._num_still = 0
 
-    def abort(self) -> None:
-        """End the connection at once, whatever lies unsent."""
-        ...
+    def __getattr__(self, name: str) -> Any:
+        """All else is the transport's own."""
+        return getattr(self._transport, name)
 
+    def write(self, data: bytes) -> None:
+        """As Transport.write."""
+        self._written += len(data)
+        self._transport.write(data)
+        if self._timer is None and self._transport.get_write_buffer_size():
+            self._watch()
 
-class Stalls:
-    """Knows the replies that are on their way."""
+    def stop(self) -> None:
+        """The connection is over."""
+        if self._timer is not None:
+            self._timer.cancel()
 
-    def __init__(self, limit_s: float, clock: Callable[[], float]):
-        self._limit_s = limit_s
-        self._clock = clock
-        self._replies: set[Blockable] = set()
-        self.cut_total = 0
+    def _watch(self) -> None:
+        self._sent = self._written - self._transport.get_write_buffer_size()
+        self._num_still = 0
+        self._timer = self._loop.call_later(self._every_s, self._look)
 
-    def enter(self, reply: Blockable) -> None:
-        """It may stall from now on."""
-        self._replies.add(reply)
-
-    def leave(self, reply: Blockable) -> None:
-        """It is over."""
-        self._replies.discard(reply)
-
-    async def watch(self) -> None:
-        """Look for ever."""
-        while True:
-            await asyncio.sleep(min(1.0, self._limit_s / 4))
-            self.cut()
-
-    def cut(self) -> None:
-        """End the connections of those that stall for too long."""
-        latest = self._clock() - self._limit_s
-        for reply in list(self._replies):
-            since = reply.blocked_since
-            if since is not None and since <= latest:
-                self.cut_total += 1
-                reply.abort()
+    def _look(self) -> None:
+        """Looks are counted, not seconds: a loop that was held up makes nobody a staller."""
+        self._timer = None
+        unsent = self._transport.get_write_buffer_size()
+        if not unsent:
+            return
+        if self._written - unsent > self._sent:
+            self._watch()
+            return
+        self._num_still += 1
+        if self._num_still >= _LOOKS:
+            self._on_stall()
+            self._transport.abort()
+        else:
+            self._timer = self._loop.call_later(self._every_s, self._look)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.registry import Collector, CollectorRegistry
 
 WorkerGauges = Mapping[str, int]
 
@@ -31,17 +31,17 @@ _WORKER_COUNTERS = {
 }
 
 
-class TotalCollector(Collector):
-    """One counter that is kept elsewhere, read at scrape time."""
+class Snapshot(Collector):
+    """A registry, whose metrics any thread may read, and what was read of the rest beforehand."""
 
-    def __init__(self, name: str, sentence: str, total: Callable[[], int]):
-        self._name = name
-        self._sentence = sentence
-        self._total = total
+    def __init__(self, registry: CollectorRegistry, read: Sequence[Metric]):
+        self._registry = registry
+        self._read = read
 
     def collect(self) -> Iterator[Metric]:
-        """The counter."""
-        yield CounterMetricFamily(self._name, self._sentence, value=self._total())
+        """Every metric."""
+        yield from self._registry.collect()
+        yield from self._read
 
 
 class QueueCollector(Collector):

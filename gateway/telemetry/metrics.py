@@ -6,6 +6,7 @@ request and reports its end exactly once.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,13 +14,16 @@ from functools import lru_cache
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from gateway.telemetry.collectors import (
     QueueCollector,
-    TotalCollector,
+    Snapshot,
     WorkerCollector,
     WorkerGauges,
 )
+from gateway.telemetry.worker_series import WorkerSeries
 
 # Children of metrics that are kept at hand.
 _CHILDREN = 16_384
@@ -130,6 +134,16 @@ class Telemetry:
         self._declare_tokens()
         self._declare_workers()
         self._declare_routing()
+        self._live: list[Collector] = []
+        self._rendering: asyncio.Future[bytes] | None = None
+        self._worker_series = WorkerSeries(
+            [
+                *(self.worker_up, self.link_breaks, self.incarnations),
+                *(self.cache_gaps, self.cache_events, self.routes),
+                *(self.prompt_tokens, self.cached_tokens, self.completion_tokens),
+            ],
+            clock,
+        )
 
     def _declare_requests(self) -> None:
         who = ["tenant", "model"]
@@ -151,6 +165,9 @@ class Telemetry:
             "Accepted requests that have not ended.",
             ["tenant"],
             registry=self.registry,
+        )
+        self.stalled_clients = self._counter(
+            "stalled_clients", "Clients cut since they took nothing.", []
         )
         self.queue_s = self._seconds("queue", "From acceptance to the first worker.", _SECONDS)
         self.ttft_s = self._seconds("ttft", "From acceptance to the first token.", _SECONDS)
@@ -249,22 +266,49 @@ class Telemetry:
         labels = (subject.tenant, subject.model, subject.route, str(status))
         self.counter(self.requests, *labels).inc()
 
+    def worker_expected(self, name: str) -> None:
+        """A worker is looked for, under its name or address."""
+        self._worker_series.expected(name)
+
+    def worker_stands(self, name: str, stands: bool) -> None:
+        """The link to the worker stands from now on, or does not."""
+        self.worker_up.labels(name).set(stands)
+        self._worker_series.stands(name, stands)
+
+    def worker_given_up(self, name: str) -> None:
+        """Nobody looks for the worker any more: its series go, when they were read once more."""
+        self._worker_series.given_up(name)
+        self._prune()
+
     def watch_workers(self, workers: Callable[[], Iterable[tuple[str, WorkerGauges]]]) -> None:
         """Show the gauges of the live workers, by name, whenever the metrics are read."""
-        self.registry.register(WorkerCollector(workers))
+        self._live.append(WorkerCollector(workers))
 
     def watch_queue(self, waiting: Callable[[], Mapping[str, int]]) -> None:
         """Show how many requests wait, by tenant, whenever the metrics are read."""
-        self.registry.register(QueueCollector(waiting))
+        self._live.append(QueueCollector(waiting))
 
-    def watch_stalls(self, cut_total: Callable[[], int]) -> None:
-        """Show how many clients were cut since they took nothing."""
-        self.registry.register(
-            TotalCollector(
-                "pando_gateway_stalled_clients", "Clients cut since they took nothing.", cut_total
-            )
-        )
+    def families(self) -> Snapshot:
+        """All metrics. What is kept elsewhere is read now, and so on the loop that writes it."""
+        self._prune()
+        live: list[Metric] = [metric for kept in self._live for metric in kept.collect()]
+        return Snapshot(self.registry, live)
 
-    def exposition(self) -> bytes:
-        """All metrics in the text format of Prometheus."""
-        return generate_latest(self.registry)
+    async def exposition(self) -> bytes:
+        """All metrics in the text format of Prometheus.
+
+        With many tenants that is long work, so a thread does it, one for all who ask meanwhile.
+        """
+        if self._rendering is None:
+            work = asyncio.to_thread(generate_latest, self.families())
+            self._rendering = asyncio.ensure_future(work)
+            self._rendering.add_done_callback(self._rendered)
+        return await asyncio.shield(self._rendering)
+
+    def _rendered(self, _: asyncio.Future[bytes]) -> None:
+        self._rendering = None
+
+    def _prune(self) -> None:
+        """A child at hand of a series that is gone would count for nobody."""
+        if self._worker_series.prune():
+            self.counter.cache_clear()

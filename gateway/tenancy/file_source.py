@@ -143,5 +143,5 @@ def read_tenants(path: Path) -> Configs:
     try:
         read = msgspec.convert(settings, TenantsFile)
     except msgspec.ValidationError as error:
-        raise SourceBroken(f"{path}: {explain(str(error), settings)}") from error
+        raise SourceBroken(f"{path}: {explain(str(error), settings, TenantsFile)}") from error
     return {tenant.id: tenant for tenant in read.tenants}

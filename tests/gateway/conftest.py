@@ -116,7 +116,7 @@ class Live:
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples that carry the labels."""
         total = 0.0
-        for family in self.gateway.telemetry.registry.collect():
+        for family in self.gateway.telemetry.families().collect():
             for sample in family.samples:
                 if (
                     sample.name == f"pando_gateway_{name}"

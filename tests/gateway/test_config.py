@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,10 @@ tenants:
 limits: {choices: 4}
 link: {silence_s: 2.5}
 """ % ("a" * 64)
+
+
+def foreign(name: str, url: str = "http://h:8000/v1") -> dict[str, object]:
+    return {"name": name, "url": url}
 
 
 def test_a_file_is_read_and_the_rest_has_defaults(tmp_path: Path) -> None:
@@ -87,6 +92,41 @@ def test_flags_stand_over_the_file(tmp_path: Path) -> None:
         ({"redis": {"url": "http://u:secret@x"}}, ["redis.url", "http://***@x", "redis|rediss"]),
         ({"redis": {"timeout_s": 0}}, ["redis.timeout_s", "0", "> 0"]),
         ({"quota": {"cached_token_share": 2}}, ["quota.cached_token_share", "2", "<= 1"]),
+        (
+            {"redis": {"url": "redis://u:secret@h:99999"}},
+            ["redis.url", "//***@h:99999", "1 to 65535"],
+        ),
+        ({"redis": {"url": "redis://h:x"}}, ["redis.url", "h:x", "1 to 65535"]),
+        ({"workers": [worker_flag("a:65536")]}, ["workers[0].address", "a:65536", "1 to 65535"]),
+        ({"workers": [worker_flag("a:0")]}, ["workers[0].address", "a:0", "1 to 65535"]),
+        ({"dns": {"name": "a", "port": 65536}}, ["dns.port", "65536", "65535"]),
+        ({"foreign": [foreign("a", "http://h:99999")]}, ["foreign[0].url", "99999", "65535"]),
+        ({"foreign": [foreign("a", "http://h:x/v1")]}, ["foreign[0].url", "h:x", "65535"]),
+        ({"foreign": [foreign("a"), foreign("a")]}, ["foreign.name", "'a'", "more than once"]),
+        (
+            {"foreign": [foreign("a")], "workers": [worker_flag("a=b:1")]},
+            ["foreign.name", "'a'", "a worker has this name"],
+        ),
+        (
+            {"foreign": [{**foreign("a"), "kind": "tgi"}]},
+            ["foreign[0].kind", "'tgi'", "vllm, sglang, openai"],
+        ),
+        (
+            {"routing": {"policy": {"name": "random"}}},
+            ["routing.policy.name", "'random'", "least_loaded, round_robin"],
+        ),
+        (
+            {"tenants": [{"id": "a", "keys": ["a" * 64], "policy": {"name": "x"}}]},
+            ["tenants[0].policy.name", "'x'", "cost, consistent"],
+        ),
+        ({"breaker": {"open_s": 61}}, ["breaker.open_s", "61", "max_open_s", "60.0"]),
+        ({"queue": {"hold_s": 9, "max_wait_s": 2}}, ["queue.hold_s", "9", "max_wait_s", "2"]),
+        ({"routing": {"vnodes": 65537}}, ["routing.vnodes", "65537", "<= 65536"]),
+        ({"limits": {"body_bytes": 2**26}}, ["limits.body_bytes", "67108864", "<= 62914560"]),
+        ({"link": {"wedge_s": math.inf}}, ["link.wedge_s", "inf", "finite"]),
+        ({"routing": {"load_factor": math.inf}}, ["routing.load_factor", "inf", "finite"]),
+        ({"foreign": [{**foreign("a"), "poll_s": math.nan}]}, ["foreign[0].poll_s", "nan"]),
+        ({"aliases": {"gpt": "gpt"}}, ["aliases.gpt", "'gpt'", "another name"]),
     ],
 )
 def test_an_error_names_field_value_and_range(
@@ -95,6 +135,13 @@ def test_an_error_names_field_value_and_range(
     with pytest.raises(ConfigError) as caught:
         load(None, settings)
     assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_settings_that_hold_themselves_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.yaml"
+    path.write_text("aliases: &x {a: *x}")
+    with pytest.raises(ConfigError, match=r"aliases\.a\.a.*nested too deeply"):
+        load(path, {})
 
 
 @pytest.mark.parametrize("text", ["- a", "port: [", "3"])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import httpx
 import openai
 import pytest
 import uvicorn
@@ -15,10 +17,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from gateway.config import ForeignConfig
-from gateway.errors import ContextLengthExceeded, InvalidRequest, Overloaded, WorkerLost
-from gateway.fleet.openai_door import call_of, error_of, piece_of
-from gateway.request import Ask, ChatPrompt, Decoding, Sampling, Stopping, TextPrompt, TokenPrompt
+from gateway.config import ConfigError, ForeignConfig
+from gateway.errors import WorkerLost
+from gateway.fleet.foreign import ForeignDoor, lines_of
+from gateway.request import (
+    Ask,
+    Decoding,
+    Done,
+    Event,
+    Sampling,
+    Stopping,
+    TextPrompt,
+    Usage,
+)
 from pando.ports import free_ports
 from tests.gateway.conftest import Chat, Live, QuietServer, Serve, StartWorker
 from tests.gateway.storyteller import story
@@ -121,13 +132,25 @@ def cut(*events: str) -> Callable[[Request], Awaitable[Response]]:
     return answer
 
 
+async def metrics(_: Request) -> Response:
+    text = (
+        'vllm:num_requests_running{model_name="tiny"} 3.0\n'
+        'vllm:num_requests_waiting{model_name="tiny"} 4.0\n'
+    )
+    return Response(text)
+
+
+Answer = Callable[[Request], Awaitable[Response]]
+MODELS = refuse(200, {"data": [{"id": "tiny"}]})
+
+
 @contextlib.asynccontextmanager
 async def fake_server(
-    port: int, chat: Callable[[Request], Awaitable[Response]]
+    port: int, chat: Answer, models: Answer = MODELS, metrics: Answer = metrics
 ) -> AsyncIterator[None]:
     app = Starlette(
         routes=[
-            Route("/v1/models", refuse(200, {"data": [{"id": "tiny"}]})),
+            Route("/v1/models", models),
             Route("/v1/chat/completions", chat, methods=["POST"]),
             Route("/metrics", metrics),
         ]
@@ -143,15 +166,12 @@ async def fake_server(
         await task
 
 
-async def metrics(_: Request) -> Response:
-    text = (
-        'vllm:num_requests_running{model_name="tiny"} 3.0\n'
-        'vllm:num_requests_waiting{model_name="tiny"} 4.0\n'
-    )
-    return Response(text)
+def delta(text: str, **fields: str) -> str:
+    choice = {"index": 0, "delta": {"content": text}, **fields}
+    return json.dumps({"choices": [choice]}, ensure_ascii=False)
 
 
-DELTA = json.dumps({"choices": [{"index": 0, "delta": {"content": "half"}}]})
+DELTA = delta("half")
 
 
 @pytest.mark.parametrize(
@@ -201,64 +221,152 @@ async def test_its_load_is_read_from_its_metrics(serve: Serve) -> None:
         assert front.metric("worker_running_sequences") == 3
 
 
-def ask(**changes: object) -> Ask:
-    fields: dict[str, object] = {"prompt": TextPrompt("Hi"), "decoding": PLAIN, **changes}
-    return Ask("trace", "acme", b"space", **fields)  # type: ignore[arg-type]
+async def test_signs_that_unicode_takes_for_line_ends_break_nothing(serve: Serve) -> None:
+    [port] = free_ports(1)
+    text = "a\u2028b\u0085c\x1cd"
+    async with fake_server(port, cut(delta(text), delta("!", finish_reason="stop"), "[DONE]")):
+        front = await serve(foreign=(member(f"http://127.0.0.1:{port}"),))
+        await front.until_linked("f0")
+        response = await front.http.post("/v1/chat/completions", json=CHAT)
+    assert response.status_code == 200
+    assert response.json()["choices"][0]["message"]["content"] == text + "!"
 
 
-def test_a_salt_keeps_tenants_apart_where_the_server_takes_one() -> None:
-    first = json.loads(call_of(ask(), "m", "vllm").body)
-    other = Ask("trace", "acme", b"other", TextPrompt("Hi"), PLAIN)
-    assert first["cache_salt"] != json.loads(call_of(other, "m", "vllm").body)["cache_salt"]
-    assert "cache_salt" not in json.loads(call_of(ask(), "m", "sglang").body)
+async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
 
 
-def test_what_is_asked_arrives_by_its_openai_name() -> None:
-    decoding = Decoding(
-        Sampling(temperature=0.5, top_k=4, seed=2**63 + 5, logit_bias={7: 1.5}),
-        Stopping(max_tokens=9, stop=("x",), min_tokens=2, ignore_eos=True),
-        n=3,
-        top_logprobs=2,
-    )
-    prompt = ChatPrompt(b'[{"role":"user","content":"Hi"}]', template_kwargs=b'{"think":false}')
-    call = call_of(ask(prompt=prompt, decoding=decoding), "m", "vllm")
-    body = json.loads(call.body)
-    assert call.path == "/v1/chat/completions"
-    assert body["messages"] == [{"role": "user", "content": "Hi"}]
-    assert body["chat_template_kwargs"] == {"think": False}
-    assert (body["n"], body["max_tokens"], body["stop"], body["seed"]) == (3, 9, ["x"], 5)
-    assert (body["top_k"], body["min_tokens"], body["ignore_eos"]) == (4, 2, True)
-    assert (body["logprobs"], body["top_logprobs"]) == (True, 2)
-    assert body["logit_bias"] == {"7": 1.5}
-    ids = json.loads(call_of(ask(prompt=TokenPrompt(b"\1\0\0\0\2\0\0\0")), "m", "openai").body)
-    assert ids["prompt"] == [1, 2]
+async def test_lines_are_joined_over_pieces_and_a_last_one_needs_no_end() -> None:
+    lines = [line async for line in lines_of(pieces(b"a", b"b\n\nc\n", b"", b"d"))]
+    assert lines == [b"ab", b"", b"c", b"d"]
 
 
-def test_what_it_does_not_know_is_refused_by_name() -> None:
-    decoding = Decoding(Sampling(top_k=4), Stopping())
-    with pytest.raises(InvalidRequest) as caught:
-        call_of(ask(decoding=decoding), "m", "openai")
-    assert caught.value.param == "top_k"
+async def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
+    taken = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal taken
+        while taken < 100:
+            taken += 1
+            yield b"x" * 65536
+
+    with pytest.raises(WorkerLost, match="longer than"):
+        async for _ in lines_of(endless()):
+            pass
+    assert taken == 17
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "kind"),
+    ("told", "usage"),
     [
+        (None, Usage(0, 0, 2)),
+        ({"prompt_tokens": 9}, Usage(9, 0, 2)),
+        ({"prompt_tokens": 9, "completion_tokens": 5}, Usage(9, 0, 5)),
         (
-            400,
-            b'{"error":{"message":"This model\'s maximum context length is 5"}}',
-            ContextLengthExceeded,
+            {"prompt_tokens": -9, "prompt_tokens_details": {"cached_tokens": 5}},
+            Usage(0, 0, 2),
         ),
-        (422, b'{"message":"flat"}', InvalidRequest),
-        (503, b"not json", Overloaded),
-        (404, b"", WorkerLost),
     ],
 )
-def test_refusals_by_kind(status: int, body: bytes, kind: type[Exception]) -> None:
-    assert type(error_of(status, body)) is kind
+async def test_usage_that_is_not_told_is_counted(
+    told: dict[str, object] | None, usage: Usage
+) -> None:
+    last = [json.dumps({"choices": [], "usage": told})] if told else []
+    body = "".join(f"data: {event}\n\n" for event in [DELTA, DELTA, *last, "[DONE]"])
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, text=body))
+    events: list[Event] = []
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        with ForeignDoor(client, member("http://x"), "m").submit(ask(), events.append):
+            async with asyncio.timeout(5):
+                while len(events) < 3:  # noqa: ASYNC110 - the door calls back
+                    await asyncio.sleep(0.001)
+    assert events[-1] == Done(usage)
 
 
-def test_pieces_without_anything_to_tell_bring_nothing() -> None:
-    role = b'{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}'
-    assert piece_of(role).outputs == ()
-    assert piece_of(b'{"choices":[]}').usage is None
+@pytest.mark.parametrize(
+    ("sample", "value"),
+    [
+        ("1e-5", 0),
+        ("1e+01", 10),
+        ("+Inf", 0),
+        ("NaN", 0),
+        ("-3", 0),
+        ("1e", 0),
+        ("7 1700000000", 7),
+        ("9e999", 10**9),
+    ],
+)
+async def test_no_number_in_its_metrics_ends_the_member(
+    serve: Serve, sample: str, value: int
+) -> None:
+    [port] = free_ports(1)
+
+    async def metrics(_: Request) -> Response:
+        return Response(f'vllm:num_requests_running{{m="a}}b"}} {sample}\n{WAITING} 4\n')
+
+    async with fake_server(port, refuse(200, {}), metrics=metrics):
+        front = await serve(foreign=(member(f"http://127.0.0.1:{port}"),))
+        await front.until_linked("f0")
+        await front.until(lambda: front.metric("worker_waiting_sequences") == 4)
+        assert front.metric("worker_running_sequences") == value
+
+
+WAITING = "vllm:num_requests_waiting"
+
+
+async def test_a_member_whose_run_failed_by_a_defect_runs_again(serve: Serve) -> None:
+    [port] = free_ports(1)
+    async with fake_server(port, refuse(200, {})):
+        front = await serve(foreign=(member(f"http://127.0.0.1:{port}"),))
+        await front.until_linked("f0")
+        fleet = front.gateway.fleet
+        [worker] = fleet.workers()
+        report = fleet.report
+
+        def fail(*_: object) -> None:
+            fleet.report = report  # type: ignore[method-assign]
+            raise RuntimeError("a defect")
+
+        fleet.report = fail  # type: ignore[method-assign, assignment]
+        await front.until(lambda: worker not in fleet.workers())
+        await front.until_linked("f0")
+
+
+async def test_why_it_does_not_answer_is_told_once_and_again_when_it_changes(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> list[str]:
+        return [line for line in caplog.messages if line.startswith("worker_unreachable")]
+
+    looks = 0
+    answers = [refuse(401, {}), refuse(200, [1]), refuse(200, {"data": []})]
+
+    async def models(request: Request) -> Response:
+        nonlocal looks
+        looks += 1
+        return await answers[min(looks // 4, 2)](request)
+
+    [port] = free_ports(1)
+    caplog.set_level(logging.INFO, "gateway")
+    async with fake_server(port, refuse(200, {}), models):
+        front = await serve(foreign=(member(f"http://127.0.0.1:{port}"),))
+        await front.until(lambda: looks > 12)
+        assert len(told()) == 3
+    assert "401" in told()[0]
+    assert "ValidationError" in told()[1]
+    assert "lists no model" in told()[2]
+
+
+async def test_a_key_that_cannot_be_sent_is_not_told(
+    serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOREIGN_KEY", "sk-secret\n")
+    with pytest.raises(ConfigError, match="FOREIGN_KEY") as caught:
+        await serve(foreign=(member("http://127.0.0.1:9", key_variable="FOREIGN_KEY"),))
+    assert "sk-secret" not in str(caught.value)
+
+
+def ask(**changes: object) -> Ask:
+    fields: dict[str, object] = {"prompt": TextPrompt("Hi"), "decoding": PLAIN, **changes}
+    return Ask("trace", "acme", b"space", **fields)  # type: ignore[arg-type]

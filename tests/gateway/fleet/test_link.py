@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import random
-from collections.abc import AsyncIterator, Callable
-
 import pytest
-from msgspec import structs
-from prometheus_client import CollectorRegistry
 
-from gateway.config import LinkConfig, WorkerConfig
-from gateway.errors import GatewayError, WorkerLost
-from gateway.fleet.link import WorkerLink
-from gateway.fleet.session import LinkContext
-from gateway.fleet.workers import Claim, Fleet, Worker
+from gateway.config import LinkConfig
+from gateway.errors import WorkerLost
+from gateway.fleet.workers import Claim
 from gateway.request import (
     Ask,
     Decoding,
@@ -26,74 +17,12 @@ from gateway.request import (
     Output,
     Sampling,
     Stopping,
-    TextPrompt,
     TokenPrompt,
 )
-from gateway.telemetry.log import EventLog
-from gateway.telemetry.metrics import Telemetry
 from proto import worker_pb2 as pb
-from tests.gateway.conftest import FAST_LINK, StartWorker
-from tests.gateway.fake_worker import FakeWorker, Line, silence, words
-
-ASK = Ask("trace", "acme", b"space", TextPrompt("Hi"), Decoding(Sampling(), Stopping()))
-
-
-class Links:
-    """Running links over one fleet."""
-
-    def __init__(self) -> None:
-        self.fleet = Fleet()
-        self.telemetry = Telemetry(CollectorRegistry())
-        self.tasks: list[asyncio.Task[None]] = []
-
-    def add(
-        self, worker: FakeWorker, settings: LinkConfig = FAST_LINK, name: str | None = None
-    ) -> None:
-        log = EventLog(logging.getLogger("gateway"))
-        context = LinkContext("g0", settings, self.fleet, self.telemetry, log, random.Random(1))
-        link = WorkerLink(WorkerConfig(worker.address, name), context)
-        self.tasks.append(asyncio.create_task(link.run()))
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(20):
-            while not condition():  # noqa: ASYNC110 - any state, not only ours
-                await asyncio.sleep(0.005)
-
-    async def linked(self, name: str = "w0") -> Worker:
-        await self.until(lambda: [w.name for w in self.fleet.workers()] == [name])
-        return self.fleet.workers()[0]
-
-    def breaks(self, reason: str) -> float:
-        return sum(
-            sample.value
-            for family in self.telemetry.link_breaks.collect()
-            for sample in family.samples
-            if sample.name.endswith("_total") and sample.labels["reason"] == reason
-        )
-
-
-@pytest.fixture
-async def links() -> AsyncIterator[Links]:
-    links = Links()
-    yield links
-    for task in links.tasks:
-        task.cancel()
-    await asyncio.gather(*links.tasks, return_exceptions=True)
-
-
-def output(event: Event) -> Output:
-    assert isinstance(event, Output)
-    return event
-
-
-def error(event: Event) -> GatewayError:
-    assert isinstance(event, Failed)
-    return event.error
-
-
-async def ended(events: list[Event], links: Links) -> list[Event]:
-    await links.until(lambda: events and not isinstance(events[-1], Output))
-    return events
+from tests.gateway.conftest import StartWorker
+from tests.gateway.fake_worker import Line, silence, words
+from tests.gateway.fleet.conftest import ASK, Links, ended, error, output, stored
 
 
 async def test_a_request_gets_its_outputs_in_order_and_one_end(
@@ -317,10 +246,6 @@ async def test_load_and_cache_events_are_taken_over(
     assert links.telemetry.cache_events.labels("w0", "stored")._value.get() == 2
 
 
-def stored(name: str, num_tokens: int = 64) -> pb.CacheEvent:
-    return pb.CacheEvent(kind=pb.CacheEvent.STORED, digest=name.encode(), num_tokens=num_tokens)
-
-
 def evicted(name: str) -> pb.CacheEvent:
     return pb.CacheEvent(kind=pb.CacheEvent.EVICTED, digest=name.encode())
 
@@ -366,34 +291,6 @@ async def test_a_new_link_forgets_what_the_old_one_told(
     fake.snapshot, fake.incarnation = [stored("b")], "second"
     await fake.start()
     assert dict((await links.linked()).view.stored) == {b"b": 64}
-
-
-async def test_a_worker_whose_engine_hangs_is_left(links: Links, start_worker: StartWorker) -> None:
-    settings = structs.replace(FAST_LINK, wedge_s=0.3)
-    fake = await start_worker(script=silence, heartbeat_s=0.05)
-    links.add(fake, settings)
-    door = (await links.linked()).door
-    events: list[Event] = []
-    fake.load = pb.Load(running_sequences=1, steps_total=7)
-    with door.submit(ASK, events.append):
-        await ended(events, links)
-    assert isinstance(error(events[-1]), WorkerLost)
-    assert links.breaks("wedged") == 1
-
-
-async def test_a_worker_that_computes_or_has_nothing_to_do_is_not_left(
-    links: Links, start_worker: StartWorker
-) -> None:
-    settings = structs.replace(FAST_LINK, wedge_s=0.3)
-    idle = await start_worker(name="idle", heartbeat_s=0.05)
-    busy = await start_worker(name="busy", heartbeat_s=0.05)
-    links.add(idle, settings)
-    links.add(busy, settings)
-    for number in range(20):
-        busy.load = pb.Load(running_sequences=1, steps_total=number)
-        await asyncio.sleep(0.05)
-    assert len(links.fleet.workers()) == 2
-    assert links.breaks("wedged") == 0
 
 
 async def test_what_other_gateways_expect_of_a_worker_is_not_ours(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
@@ -23,9 +24,19 @@ class Following:
     def __init__(self) -> None:
         self.fleet = Fleet()
         log = EventLog(logging.getLogger("gateway"))
-        telemetry = Telemetry(CollectorRegistry())
-        context = LinkContext("g0", FAST_LINK, self.fleet, telemetry, log, random.Random(1))
+        self.now = 0.0
+        self.telemetry = Telemetry(CollectorRegistry(), lambda: self.now + time.monotonic())
+        context = LinkContext("g0", FAST_LINK, self.fleet, self.telemetry, log, random.Random(1))
         self.links = Links(partial(WorkerLink, context=context), log)
+
+    def series(self) -> set[str]:
+        """The workers that the metrics name."""
+        return {
+            sample.labels["worker"]
+            for family in self.telemetry.families().collect()
+            for sample in family.samples
+            if "worker" in sample.labels
+        }
 
     def names(self) -> list[str]:
         return [worker.name for worker in self.fleet.workers()]
@@ -88,3 +99,19 @@ async def test_an_address_that_never_answered_is_given_up(following: Following) 
     await asyncio.sleep(0.05)
     following.links.follow([])
     await following.until(lambda: len(following.links) == 0)
+
+
+async def test_metrics_forget_who_was_given_up_for_good(
+    following: Following, start_worker: StartWorker
+) -> None:
+    first, second = await start_worker(name="a"), await start_worker(name="b")
+    both = [WorkerConfig(first.address), WorkerConfig(second.address)]
+    following.links.follow(both)
+    await following.until(lambda: following.names() == ["a", "b"])
+    await first.stop()
+    await following.until(lambda: first.address in following.series())
+    following.links.follow(both[1:])
+    await following.until(lambda: len(following.links) == 1)
+    assert {"a", "b", first.address} <= following.series()
+    following.now += 3600
+    assert following.series() == {"b"}

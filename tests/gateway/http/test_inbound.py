@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
 from starlette.types import Message, Receive, Scope
 
 from gateway.errors import BodyTimeout, BodyTooLarge, ClientGone
-from gateway.http.inbound import read_body, sane_request_id, unless_gone
+from gateway.http.inbound import read_body, sane_request_id, unless_gone, worked
 
 
 def receiving(*messages: Message) -> Receive:
@@ -125,3 +126,9 @@ async def test_a_cancel_from_elsewhere_stays_a_cancel() -> None:
 def test_only_a_sane_request_id_is_kept(value: bytes, kept: bool) -> None:
     scope = {"headers": [(b"x-request-id", value)]}
     assert (sane_request_id(scope) is not None) == kept
+
+
+async def test_a_large_body_is_worked_on_beside_the_loop() -> None:
+    here = threading.get_ident()
+    assert await worked(1000, threading.get_ident) == here
+    assert await worked(1_000_000, threading.get_ident) != here

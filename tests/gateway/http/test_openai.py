@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -203,6 +204,66 @@ def test_deep_nesting_is_refused_by_name() -> None:
 def test_a_prompt_is_text_or_ids_of_one_kind(prompt: object, param: str | None) -> None:
     body = json.dumps({"model": "m", "prompt": prompt}).encode()
     assert refused(body, read_completion).param == param
+
+
+def of_nodes(most: int, **others: int) -> LimitConfig:
+    return LimitConfig(json_nodes=most, **others)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"chat_template_kwargs": {"a": [{}] * 200}},
+        {"chat_template_kwargs": {"a": [[]] * 200}},
+        {"chat_template_kwargs": {"a": [""] * 200}},
+        {"chat_template_kwargs": {"a": [1] * 200}},
+        {"chat_template_kwargs": {str(number): "" for number in range(100)}},
+        {"tools": [{}] * 200},
+        {"user": [{}] * 200},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}] * 50}]},
+    ],
+)
+def test_too_many_small_things_are_refused_before_they_are_made(fields: dict[str, object]) -> None:
+    for indent in (None, 1):
+        body = json.dumps({"model": "m", "messages": [USER], **fields}, indent=indent).encode()
+        error = refused(body, limits=of_nodes(150))
+        assert "at most 150 strings and members" in error.detail
+
+
+@pytest.mark.parametrize("text", ["a, b {[" * 500, '\\"' * 500, "\\", '", "' * 300 + "\\"])
+def test_what_a_text_holds_is_not_counted(text: str) -> None:
+    message = {"role": "user", "content": text}
+    request = read_chat(chat(messages=[message]), of_nodes(20))
+    assert request.messages[0].content == text
+
+
+def test_counting_takes_no_longer_for_strings_without_an_end() -> None:
+    began = time.process_time()
+    for sign in (b'"', b'\\"', b'"\\'):
+        refused(chat().replace(b"Hi", sign * 1_000_000)[:-4])
+    assert time.process_time() - began < 5
+
+
+def test_text_parts_and_token_ids_have_limits_of_their_own() -> None:
+    part = {"type": "text", "text": "x"}
+    messages = [{"role": "user", "content": [part] * 3}] * 2
+    read_chat(chat(messages=messages), LimitConfig(content_parts=6))
+    error = refused(chat(messages=messages), limits=LimitConfig(content_parts=5))
+    assert (error.param, "at most 5 text parts" in error.detail) == ("messages", True)
+    for prompt in ([1] * 60, [[1] * 30, [1] * 30]):
+        body = json.dumps({"model": "m", "prompt": prompt}).encode()
+        read_completion(body, of_nodes(20, prompt_ids=60))
+        error = refused(body, read_completion, of_nodes(20, prompt_ids=59))
+        assert (error.param, "at most 59 token ids" in error.detail) == ("prompt", True)
+        body = json.dumps({"model": "m", "prompt": "x", "stop": [1] * 90}).encode()
+        error = refused(body, read_completion, of_nodes(20, prompt_ids=59))
+        assert error.param is None
+
+
+def test_a_large_body_is_not_read_again_to_say_where_it_is_wrong() -> None:
+    lone = b"\\ud800"
+    assert refused(chat().replace(b"Hi", lone + b"a" * 1000)).param == "messages[0].content"
+    assert refused(chat().replace(b"Hi", lone + b"a" * 300_000)).param is None
 
 
 JSON = st.recursive(

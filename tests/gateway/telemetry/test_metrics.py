@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
+import time
+from collections.abc import Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from gateway.fleet.workers import Worker, WorkerInfo, WorkerLoad
+from gateway.request import Usage
 from gateway.telemetry.log import EventLog
 from gateway.telemetry.metrics import Subject, Telemetry
 from tests.gateway.conftest import NoDoor
@@ -71,17 +78,17 @@ def test_a_request_ends_once(telemetry: Telemetry) -> None:
 
 def test_every_metric_has_a_sentence_and_our_prefix(telemetry: Telemetry) -> None:
     telemetry.watch_workers(list)
-    for family in telemetry.registry.collect():
+    for family in telemetry.families().collect():
         assert family.name.startswith("pando_gateway_")
         assert family.documentation.endswith(".")
 
 
-def test_a_workers_own_account_is_shown_by_its_name(telemetry: Telemetry) -> None:
+async def test_a_workers_own_account_is_shown_by_its_name(telemetry: Telemetry) -> None:
     load = WorkerLoad(used_pages=7, preemptions_total=3, evicted_pages_total=11)
     info = WorkerInfo("w0", "first", "tiny")
     worker = Worker(info, NoDoor(), load=load, in_flight=2, expected_tokens=50, others_tokens=7)
     telemetry.watch_workers(lambda: [(worker.name, worker.gauges())])
-    text = telemetry.exposition().decode()
+    text = (await telemetry.exposition()).decode()
     for line in (
         'pando_gateway_worker_leases{worker="w0"} 2.0',
         'pando_gateway_worker_queued_tokens{worker="w0"} 57.0',
@@ -90,6 +97,78 @@ def test_a_workers_own_account_is_shown_by_its_name(telemetry: Telemetry) -> Non
         'pando_gateway_worker_evicted_pages_total{worker="w0"} 11.0',
     ):
         assert line in text.splitlines()
+
+
+async def test_metrics_are_written_beside_the_loop_by_one_thread_for_all(
+    telemetry: Telemetry,
+) -> None:
+    loops_thread, seen = threading.get_ident(), []
+
+    def workers() -> list[tuple[str, dict[str, int]]]:
+        seen.append(threading.get_ident())
+        return []
+
+    telemetry.watch_workers(workers)
+    telemetry.registry.register(Slow())
+    work = asyncio.gather(*(telemetry.exposition() for _ in range(20)))
+    lags = 0
+    while not work.done():
+        before = time.monotonic()
+        await asyncio.sleep(0.001)
+        lags += time.monotonic() - before > 0.25
+    texts = await work
+    assert lags == 0
+    assert len(set(texts)) == 1
+    assert seen == [loops_thread]
+    assert b"slow" in texts[0]
+    await telemetry.exposition()
+    assert len(seen) == 2
+
+
+class Slow(Collector):
+    """As long as a thousand tenants."""
+
+    def collect(self) -> Iterator[Metric]:
+        time.sleep(0.3)
+        yield GaugeMetricFamily("slow", "It takes its time.", value=1)
+
+
+def series(telemetry: Telemetry) -> set[str]:
+    return {
+        sample.labels["worker"]
+        for family in telemetry.families().collect()
+        for sample in family.samples
+        if "worker" in sample.labels
+    }
+
+
+def test_the_series_of_a_worker_that_was_given_up_go_after_a_while(
+    telemetry: Telemetry, clock: Clock
+) -> None:
+    for name in ("w0", "w1", "w2"):
+        telemetry.worker_stands(name, True)
+        telemetry.link_breaks.labels(name, "silence").inc()
+        telemetry.counter(telemetry.routes, name, "cost", "cached").inc()
+        telemetry.count_tokens(("acme", "tiny", name), Usage(5, 2, 1))
+    for name in ("w0", "w1"):
+        telemetry.worker_stands(name, False)
+        telemetry.worker_given_up(name)
+    telemetry.worker_given_up("w2")  # by a link that was, while another stands
+    clock.now += 500
+    assert series(telemetry) == {"w0", "w1", "w2"}
+    telemetry.worker_expected("w1")
+    clock.now += 500
+    assert series(telemetry) == {"w1", "w2"}
+    telemetry.count_tokens(("acme", "tiny", "w0"), Usage(7, 0, 0))
+    whence = {"tenant": "acme", "model": "tiny", "worker": "w0"}
+    assert sample(telemetry, "prompt_tokens_total", **whence) == 7
+
+
+def test_series_of_names_that_are_gone_are_bounded(telemetry: Telemetry) -> None:
+    for number in range(3000):
+        telemetry.link_breaks.labels(f"10.0.0.{number}:1", "unreachable").inc()
+        telemetry.worker_given_up(f"10.0.0.{number}:1")
+    assert len(series(telemetry)) == 1024
 
 
 def test_an_event_is_one_line_whatever_its_fields_hold(caplog: pytest.LogCaptureFixture) -> None:
