@@ -38,19 +38,22 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self, *flags: str) -> None:
-        """It listens, and nothing is in it."""
+        """It listens, and nothing is in it.
+
+        Somebody's outgoing connection may sit on the port for a moment: it is tried again.
+        """
         base = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir"]
-        self._process = subprocess.Popen(
-            [self._program, *base, str(self._folder), *flags],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            preexec_fn=_die_with_the_tests,  # noqa: PLW1509 - it only calls the kernel
-        )
         deadline = time.monotonic() + START_S
         while not self._listens():
-            assert self._process.poll() is None, "redis-server ended at once"
             assert time.monotonic() < deadline, "redis-server doesn't listen"
-            time.sleep(0.005)
+            if self._process is None or self._process.poll() is not None:
+                self._process = subprocess.Popen(
+                    [self._program, *base, str(self._folder), *flags],
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    preexec_fn=_die_with_the_tests,  # noqa: PLW1509 - it only calls the kernel
+                )
+            time.sleep(0.01)
 
     def stop(self) -> None:
         """It is gone, and all that it held."""
