@@ -240,8 +240,8 @@ def test_what_a_text_holds_is_not_counted(text: str) -> None:
 def test_counting_takes_no_longer_for_strings_without_an_end() -> None:
     began = time.process_time()
     for sign in (b'"', b'\\"', b'"\\'):
-        refused(chat().replace(b"Hi", sign * 1_000_000)[:-4])
-    assert time.process_time() - began < 5
+        refused(chat().replace(b"Hi", sign * 100_000)[:-4])
+    assert time.process_time() - began < 1
 
 
 def test_text_parts_and_token_ids_have_limits_of_their_own() -> None:
