@@ -130,15 +130,14 @@ class RoutingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     policy: of tenants without one of their own. reuse_weight: queued tokens that a worker may be
     behind another one for each prompt token that it saves. crowd_tokens: rather computed again
     elsewhere than one more sequence beyond max(load_floor, load_factor x mean). work_weight: what
-    a token counts, in queued ones, that a worker was assigned beyond the mean; half of that is
-    forgotten in work_half_life_s.
-    miss_share: of a prompt; who holds so much more than the others, and not more, has no advantage.
-    max_replicas: workers that one static prefix may live on; 0: as many as pay. A worker younger
-    than warm_up_s gets at most warm_up_share of what no cache decides. max_boundaries: that a
-    worker is asked to name per prompt. view_boundaries: remembered of each worker; should exceed
-    what its cache holds. guess_s: how long a worker may take to tell of what was sent.
+    a token counts, in queued ones, that a worker was given beyond the mean; half of that is
+    forgotten in work_half_life_s. miss_share: of a prompt; who holds less than so much more than
+    the others has no advantage. vnodes: points of a worker on the ring; among hundreds of workers,
+    fewer do. max_replicas: workers that one static prefix may live on; 0: as many as pay. A worker
+    younger than warm_up_s gets at most warm_up_share of what no cache decides. max_boundaries:
+    that a worker is asked to name per prompt. view_boundaries: remembered of each worker; should
+    exceed what its cache holds. guess_s: how long a worker may take to tell of what was sent.
     completion_key_chars: characters, or ids, between two boundaries of a plain prompt.
-    vnodes: points of a worker on the ring; for hundreds of workers, fewer do.
     tokens_per_byte: believed before a model's first request ended. attempts: workers that one
     request is given to.
     """

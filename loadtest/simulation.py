@@ -78,6 +78,8 @@ class _Engine:
     waiting: deque[_Request] = field(default_factory=deque)
     is_computing: bool = False
     num_running: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -194,6 +196,8 @@ class Simulation:
 
     def _computed(self, engine: _Engine, request: _Request) -> None:
         engine.is_computing = False
+        engine.prompt_tokens += request.recorded.prompt_tokens
+        engine.cached_tokens += request.cached_tokens
         self.ttft_s.append(self._now - request.recorded.at_s)
         engine.assigned[request.gateway] -= request.route.expected_tokens
         self._tell_load(engine)
@@ -234,6 +238,8 @@ class Simulation:
                 running_sequences=engine.num_running,
                 waiting_sequences=len(engine.waiting),
                 assigned_tokens=sum(own),
+                prompt_tokens_total=engine.prompt_tokens,
+                cached_tokens_total=engine.cached_tokens,
             )
             when = self._now + self._setting.lag_s
             self._at(when, lambda: self._hear_load(engine.name, load, own))

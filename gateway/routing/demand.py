@@ -9,6 +9,8 @@ Counts halve in time and are bounded; what was longest without a prompt is forgo
 
 from __future__ import annotations
 
+from itertools import islice
+
 HALF_LIFE_S = 600.0
 MAX_BOUNDARIES = 65_536
 
@@ -31,7 +33,9 @@ class Demand:
         self._counts.pop(digest, None)
         self._counts[digest] = (count, now)
         if len(self._counts) > self._max_boundaries:
-            del self._counts[next(iter(self._counts))]
+            # Several at once: a dictionary finds its first entry slowly where many went before it.
+            for oldest in list(islice(self._counts, 1 + self._max_boundaries // 64)):
+                del self._counts[oldest]
 
     def count(self, digest: bytes, now: float) -> float:
         """How many lately did."""

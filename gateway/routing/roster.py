@@ -15,7 +15,7 @@ from gateway.config import RoutingConfig
 from gateway.fleet.workers import Worker
 from gateway.routing.index import Index, Seat
 from gateway.routing.ring import LoadBound, Ring
-from gateway.routing.work import Work
+from gateway.routing.work import Account, Work
 
 # Entries of workers that left, taken out of the index with each decision.
 _SWEEP = 64
@@ -30,6 +30,7 @@ class Roster:
         self.work = Work(settings.work_half_life_s)
         self.bound = LoadBound(settings.load_floor, settings.load_factor)
         self._seats: dict[str, Seat[Worker]] = {}
+        self._accounts: dict[Worker, Account] = {}
         self._last_turn = ""
 
     def __len__(self) -> int:
@@ -51,16 +52,24 @@ class Roster:
         for name, worker in serving.items():
             if name not in self._seats:
                 self._seats[name] = self.index.join(worker, worker.view)
+        self._accounts = {
+            seat.owner: self._accounts.get(seat.owner) or Account() for seat in self._seats.values()
+        }
         self.work.follow(self.names)
 
     def sweep(self) -> None:
         """Take a few entries of workers that left out of the index."""
         self.index.sweep(_SWEEP)
 
-    def expire(self, now: float) -> None:
-        """Forget what was guessed too long ago."""
-        for seat in self._seats.values():
-            seat.owner.view.expire(now)
+    def review(self, now: float) -> None:
+        """Forget what was guessed too long ago; count what other gateways had computed."""
+        for worker, account in self._accounts.items():
+            worker.view.expire(now)
+            load = worker.load
+            computed = load.prompt_tokens_total - load.cached_tokens_total
+            grown = account.grown(computed, worker.assigned_total)
+            if grown:
+                self.work.add(worker.name, grown, now)
 
     def seats(self, may: Callable[[Worker], bool]) -> int:
         """The seats of those that may take a request, as bits."""

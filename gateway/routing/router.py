@@ -35,8 +35,8 @@ from gateway.tenant_config import PolicyConfig
 
 Eligible = Callable[[Worker], bool]
 
-# How often guesses are looked through for those that nobody settled.
-_EXPIRE_S = 1.0
+# How often guesses and the workers' own accounts are looked through.
+_REVIEW_S = 1.0
 # Reasons for which a worker has a request without holding most of it.
 _STARTS = (Reason.MISS, Reason.ONE_CHOICE, Reason.DIVERTED, Reason.LEAST_LOADED)
 
@@ -49,7 +49,7 @@ class _Model:
     density: Density
     warm_up: WarmUp
     demand: Demand = field(default_factory=Demand)
-    expires_at: float = 0.0
+    review_at: float = 0.0
 
 
 class Router:
@@ -195,9 +195,9 @@ class Router:
     def _situation(self, model: _Model, want: Want, policy: PolicyConfig) -> Situation:
         now, roster = self._clock(), model.roster
         roster.sweep()
-        if now >= model.expires_at:
-            model.expires_at = now + _EXPIRE_S
-            roster.expire(now)
+        if now >= model.review_at:
+            model.review_at = now + _REVIEW_S
+            roster.review(now)
         return Situation(
             want=want,
             policy=policy,

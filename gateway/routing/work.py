@@ -1,4 +1,6 @@
-"""What every worker was lately assigned: tokens, of which half are forgotten in a while.
+"""What every worker was lately given to compute: tokens, of which half are forgotten in a while.
+
+Our own count when they are sent, other gateways' when the worker tells that it computed them.
 
 Queues alone leave work uneven: a worker with long conversations is seldom queued and always busy.
 One mean for the fleet tells who did more than his share. Who joins counts as having done the mean,
@@ -71,3 +73,28 @@ class Reading:
         """How much that is beyond the mean; below it: 0."""
         beyond = self._by_name.get(name, 0.0) - self._mean
         return beyond / self._weight if beyond > 0 else 0.0
+
+
+class Account:
+    """What other gateways had one worker compute: what it tells, less what was before and ours."""
+
+    __slots__ = ("_before", "_others")
+
+    def __init__(self) -> None:
+        self._before: int | None = None
+        self._others = 0
+
+    def grown(self, computed_tokens: int, own_tokens: int) -> int:
+        """How much it is more than last time.
+
+        computed_tokens: since the worker's start, as it tells. own_tokens: that we ever sent it;
+        they are counted before they are computed, so the difference lags, and never goes back.
+        """
+        if self._before is None:
+            if not computed_tokens:
+                return 0
+            self._before = max(computed_tokens - own_tokens, 0)
+        others = computed_tokens - self._before - own_tokens
+        grown = max(others - self._others, 0)
+        self._others += grown
+        return grown

@@ -76,6 +76,8 @@ class FakeEngine:
         self._work = asyncio.Event()
         self.cache = cache
         self.steps_total = 0
+        self.prompt_tokens_total = 0
+        self.cached_tokens_total = 0
 
     @property
     def num_running(self) -> int:
@@ -142,6 +144,8 @@ class FakeEngine:
                 return
             budget -= job.left
             job.told = min((job.given.get(one, 0) for one in range(job.num_choices)), default=0)
+            self.prompt_tokens_total += job.prompt_tokens
+            self.cached_tokens_total += job.cached_tokens
             self._waiting.popleft()
             self._running.append(job)
 

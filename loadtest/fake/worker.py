@@ -158,6 +158,8 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
         load.running_sequences = self.engine.num_running
         load.waiting_sequences = self.engine.num_waiting
         load.steps_total = self.engine.steps_total
+        load.prompt_tokens_total = self.engine.prompt_tokens_total
+        load.cached_tokens_total = self.engine.cached_tokens_total
         load.assigned_tokens = sum(link.assigned_tokens for link in self._links)
 
     def _snapshot(self) -> list[pb.CacheEvent]:

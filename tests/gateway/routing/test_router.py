@@ -310,3 +310,13 @@ def test_a_hot_prefix_lives_on_no_more_workers_than_allowed() -> None:
     holders = [w.name for w in scene.fleet.workers() if chain(SYSTEM).digests[0] in w.view]
     assert len(holders) == 2
     assert sum(count > 0 for count in scene.counts().values()) == 2
+
+
+def test_work_of_other_gateways_counts() -> None:
+    scene = Scene(2, replace(PLAIN, miss_share=1.0))
+    for computed in (1, 90_001):
+        scene.fleet.report("w0", WorkerLoad(prompt_tokens_total=computed))
+        scene.now += 2
+        scene.route(CHAT)
+    names = {scene.send(chain(text(f"p{number}", 300))).name for number in range(12)}
+    assert names == {"w1"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.routing.work import Work
+from gateway.routing.work import Account, Work
 
 NAMES = frozenset({"a", "b"})
 
@@ -59,3 +59,39 @@ def test_however_long_it_runs_it_equals_the_sum_of_what_is_left(
     for name in NAMES:
         left = sum(tokens * 2 ** ((at - now) / 50) for one, tokens, at in told if one == name)
         assert made.at(now).total(name) == pytest.approx(left, rel=1e-6, abs=1e-6)
+
+
+def test_what_others_had_computed_is_what_the_worker_tells_beyond_ours() -> None:
+    account = Account()
+    assert account.grown(0, 0) == 0
+    assert account.grown(100, 100) == 0
+    assert account.grown(400, 150) == 250
+    assert account.grown(400, 150) == 0
+    assert account.grown(500, 200) == 50
+
+
+def test_what_was_computed_before_we_came_is_nobodys() -> None:
+    account = Account()
+    assert account.grown(1_000_000, 300) == 0
+    assert account.grown(1_000_500, 300) == 500
+
+
+def test_what_we_sent_and_is_not_yet_computed_takes_nothing_from_others() -> None:
+    account = Account()
+    account.grown(1, 0)
+    assert account.grown(1001, 0) == 1000
+    assert account.grown(1001, 900) == 0
+    assert account.grown(1901, 900) == 0
+    assert account.grown(2001, 900) == 100
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1))
+def test_once_all_is_computed_ours_and_theirs_add_up(rounds: list[tuple[int, int]]) -> None:
+    account, computed, own = Account(), 1, 0
+    others = account.grown(computed, own)
+    for ours, theirs in rounds:
+        own += ours
+        others += account.grown(computed, own)
+        computed += ours + theirs
+        others += account.grown(computed, own)
+    assert others == computed - 1 - own

@@ -58,9 +58,9 @@ def test_the_last_line_names_the_worst_of_our_own_runs() -> None:
         Outcome(case("conversations"), served(50), 0.5),
         Outcome(case("agents"), served(90), 0.9),
         Outcome(case(gateways=8), served(48), 0.5),
-        Outcome(case("synthetic, 9th joins", joins_at_s=10.0), served(49), 0.5),
+        Outcome(case("synthetic, 9th in", joins_at_s=10.0), served(49), 0.5),
         Outcome(case(rule="round robin"), served(1), 0.5),
     ]
     line = summary_line(report(outcomes))
     assert line.startswith("routing: hit_over_pooled=0.98 imbalance=4 ")
-    assert line.endswith("gateways8_loss=1 join_dip=0")
+    assert line.endswith("gateways8_loss=1 gateways8_imbalance=1 join_dip=0 late_ms=0")
