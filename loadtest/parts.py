@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,12 +12,11 @@ from pathlib import Path
 
 import httpx
 
-from loadtest.errors import FleetFailed
+from loadtest.starting import wait_until
 from pando.children import Child, Children
 from pando.ports import free_ports
 from pando.up import ROOT, num_linked
 
-POLL_S = 0.1
 START_TIMEOUT_S = 600.0
 
 
@@ -106,14 +104,7 @@ class Parts:
         self.urls.append(f"http://127.0.0.1:{port}")
 
     def _wait(self, condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + START_TIMEOUT_S
-        while not condition():
-            dead = self.children.dead()
-            if dead is not None:
-                raise FleetFailed(f"{dead.name} ended:\n{dead.last_lines()}")
-            if time.monotonic() > end:
-                raise FleetFailed(f"not all workers are linked after {START_TIMEOUT_S:.0f} s")
-            time.sleep(POLL_S)
+        wait_until(condition, self.children, "not all workers are linked", START_TIMEOUT_S)
 
 
 @contextmanager

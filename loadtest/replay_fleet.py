@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,14 +13,13 @@ import httpx
 import msgspec
 
 from gateway.config import RoutingConfig
-from loadtest.errors import FleetFailed
 from loadtest.fake.engine import Pace
+from loadtest.starting import wait_until
 from pando.children import Children
 from pando.ports import free_ports, listens
 from pando.up import ROOT, num_linked
 
 START_TIMEOUT_S = 60.0
-POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +96,7 @@ class ReplayFleet:
         self.children.start(name, [sys.executable, "-m", "gateway", "--config", str(file)])
 
     def _wait(self, condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + START_TIMEOUT_S
-        while not condition():
-            dead = self.children.dead()
-            if dead is not None:
-                raise FleetFailed(f"{dead.name} ended:\n{dead.last_lines()}")
-            if time.monotonic() > end:
-                raise FleetFailed(f"not all is ready after {START_TIMEOUT_S:.0f} s")
-            time.sleep(POLL_S)
+        wait_until(condition, self.children, "not all is ready", START_TIMEOUT_S)
 
 
 @contextmanager

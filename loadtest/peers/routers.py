@@ -14,13 +14,13 @@ from pathlib import Path
 import httpx
 
 from loadtest.errors import FleetFailed
+from loadtest.starting import wait_until
 from pando.children import Child, Children
 from pando.ports import free_ports, listens
 from pando.up import ROOT
 
 NUM_WORKERS = 4
 START_TIMEOUT_S = 60.0
-POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,7 @@ class _Room:
 
 def _start(room: _Room, name: str, command: list[str], ready: Callable[[], bool]) -> Child:
     child = room.children.start(name, command, {"PYTHONPATH": str(ROOT)})
-    end = time.monotonic() + START_TIMEOUT_S
-    while not ready():
-        if child.process.poll() is not None:
-            raise FleetFailed(f"{name} ended:\n{child.last_lines()}")
-        if time.monotonic() > end:
-            raise FleetFailed(f"{name} is not ready after {START_TIMEOUT_S:.0f} s")
-        time.sleep(POLL_S)
+    wait_until(ready, room.children, f"{name} is not ready", START_TIMEOUT_S)
     return child
 
 

@@ -27,6 +27,7 @@ import msgspec
 from loadtest.drive import Drive, Driven, drive_async
 from loadtest.errors import FleetFailed
 from loadtest.report import Report
+from loadtest.starting import wait_until
 from pando.children import Children
 from pando.ports import free_ports, listens
 from pando.up import ROOT
@@ -104,22 +105,14 @@ def _start_redis(children: Children, folder: Path, port: int) -> None:
         )
     command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
     children.start("redis", [*command, "--dir", str(folder)])
-    end = time.monotonic() + START_TIMEOUT_S
-    while not listens(f"127.0.0.1:{port}"):
-        if time.monotonic() > end:
-            raise FleetFailed("redis-server does not listen")
-        time.sleep(0.05)
+    wait_until(lambda: listens(f"127.0.0.1:{port}"), children, "no Redis", START_TIMEOUT_S)
 
 
 def _wait(children: Children, ports: Sequence[int]) -> None:
-    end = time.monotonic() + START_TIMEOUT_S
-    while not all(_linked(port) == NUM_WORKERS for port in ports):
-        dead = children.dead()
-        if dead is not None:
-            raise FleetFailed(f"{dead.name} ended:\n{dead.last_lines()}")
-        if time.monotonic() > end:
-            raise FleetFailed("the gateways are not ready")
-        time.sleep(0.1)
+    def ready() -> bool:
+        return all(_linked(port) == NUM_WORKERS for port in ports)
+
+    wait_until(ready, children, "the gateways are not ready", START_TIMEOUT_S)
 
 
 def _linked(port: int) -> int:
