@@ -1,1 +1,9 @@
-"""What operators see: `metrics`, and the `log`."""
+"""What operators see.
+
+metrics        every metric but tenancy's, and a request's record
+collectors     what is kept elsewhere and read when somebody asks
+worker_series  forgets the series of workers that are gone for good
+tenancy        the metrics of tenants, quotas and stores
+lag            how late the event loop is
+log            one event per line
+"""
