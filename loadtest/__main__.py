@@ -133,7 +133,7 @@ def run_overhead(
     smg: Annotated[str, typer.Option(help="SMG's command, from a venv of its own.")] = "smg",
     routers: Annotated[
         str, typer.Option(help=f"Comma-separated, of {', '.join(ROUTERS)}.")
-    ] = "pando,pando-http,smg,direct",
+    ] = "pando,stack,pando-http,smg,direct",
     seconds: Annotated[float, typer.Option(min=1, help="Of each load.")] = 5.0,
     rounds: Annotated[int, typer.Option(min=1, help="The best one counts.")] = 3,
     prefixes: Annotated[

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 
 FieldValue = str | int | float | bool | None
+
+# Printable ASCII without the space and the quote: stands in a line as it is.
+_PLAIN = re.compile(r"[!#-~]+")
 
 
 class EventLog:
@@ -43,13 +47,21 @@ class EventLog:
         self, level: int, event: str, fields: dict[str, FieldValue], with_traceback: bool = False
     ) -> None:
         if self._logger.isEnabledFor(level):
-            told = (item for item in (self._fields | fields).items() if item[1] is not None)
-            line = " ".join([event, *(f"{key}={_field(value)}" for key, value in told)])
-            self._logger.log(level, "%s", line, exc_info=with_traceback)
+            words = [event]
+            for key, value in (self._fields | fields).items():
+                if value is not None:
+                    words.append(f"{key}={_field(value)}")
+            self._logger.log(level, "%s", " ".join(words), exc_info=with_traceback)
 
 
 def set_up_logging(level: str) -> EventLog:
-    """Lines go to standard error, ours and the libraries' in one form."""
+    """Lines go to standard error, ours and the libraries' in one form.
+
+    Where a line was written in the code is not looked for (logging's HOWTO, "Optimization"): that
+    is most of what a line costs.
+    """
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler()
     handler.setFormatter(_LineFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
@@ -75,5 +87,4 @@ class _LineFormatter(logging.Formatter):
 def _field(value: FieldValue) -> str:
     """A value without spaces as it is, any other as a JSON string: one event stays one line."""
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    plain = text.isprintable() and text.isascii() and not {" ", '"'} & set(text)
-    return text if plain and text else json.dumps(text)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)

@@ -99,6 +99,19 @@ def pando(tick_ms: float, _: str) -> Iterator[Router]:
 
 
 @contextmanager
+def stack(tick_ms: float, _: str) -> Iterator[Router]:
+    """The libraries under our gateway alone; it answers whole requests only."""
+    with _processes() as room:
+        *ports, port = free_ports(NUM_WORKERS + 1)
+        _fake_workers(room, ports, tick_ms)
+        command = [sys.executable, "-m", "loadtest.peers.stack", "--port", str(port)]
+        for worker in ports:
+            command += ["--worker", f"127.0.0.1:{worker}"]
+        child = _start(room, "router", command, lambda: listens(f"127.0.0.1:{port}"))
+        yield Router(port, child.process.pid)
+
+
+@contextmanager
 def pando_http(tick_ms: float, _: str) -> Iterator[Router]:
     """Our gateway before servers with OpenAI's API, as smg has them."""
     with _processes() as room:
@@ -145,4 +158,10 @@ def direct(tick_ms: float, _: str) -> Iterator[Router]:
         yield Router(port, child.process.pid)
 
 
-ROUTERS = {"pando": pando, "pando-http": pando_http, "smg": smg, "direct": direct}
+ROUTERS = {
+    "pando": pando,
+    "stack": stack,
+    "pando-http": pando_http,
+    "smg": smg,
+    "direct": direct,
+}

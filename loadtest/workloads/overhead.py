@@ -7,11 +7,12 @@
 
 Fake workers answer at once, so what is left is the router. CPU is that of its whole process tree.
 Ours has fake workers that speak our contract; smg, and ours once more (`pando-http`), have those
-with OpenAI's API.
+with OpenAI's API. `stack` is the libraries under ours alone, and answers whole requests only.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import time
@@ -48,7 +49,7 @@ class Shape:
     seconds: float = 5.0
     rounds: int = 3
     smg: str = "smg"
-    routers: tuple[str, ...] = ("pando", "pando-http", "smg", "direct")
+    routers: tuple[str, ...] = ("pando", "stack", "pando-http", "smg", "direct")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,10 @@ class Cost:
     """One round of one router."""
 
     request_us: float
-    event_us: float
-    p50_s: float
-    p99_s: float
-    errors: int
+    event_us: float = math.nan
+    p50_s: float = math.nan
+    p99_s: float = math.nan
+    errors: int = 0
 
 
 def measure(shape: Shape, progress: Callable[[str], None]) -> dict[str, list[Cost]]:
@@ -74,6 +75,8 @@ def measure(shape: Shape, progress: Callable[[str], None]) -> dict[str, list[Cos
 
 def _one_round(name: str, shape: Shape) -> Cost:
     requests = _driven(name, shape, 0.0, lambda port: Drive(port, 16, shape.seconds, max_tokens=16))
+    if name == "stack":
+        return Cost(requests.cpu_s / max(requests.num_requests, 1) * 1e6)
     streams = _driven(
         name, shape, 10.0, lambda port: Drive(port, 64, shape.seconds, stream=True, max_tokens=64)
     )
@@ -214,8 +217,13 @@ def _row(name: str, cost: Cost) -> list[str]:
     return [
         name,
         f"{cost.request_us:,.0f}",
-        f"{cost.event_us:,.1f}",
-        f"{cost.p50_s * 1000:.2f}",
-        f"{cost.p99_s * 1000:.2f}",
+        *_streaming(cost),
         str(cost.errors),
     ]
+
+
+def _streaming(cost: Cost) -> list[str]:
+    """What is only measured where answers are streamed."""
+    if math.isnan(cost.event_us):
+        return ["", "", ""]
+    return [f"{cost.event_us:,.1f}", f"{cost.p50_s * 1000:.2f}", f"{cost.p99_s * 1000:.2f}"]
