@@ -26,11 +26,13 @@ from loadtest.workloads import (
     fan_out,
     overhead,
     routing,
+    scheduler,
     shared_prefix,
     tenants,
 )
 from loadtest.workloads.shared_prefix import Outcome, Shape
 from pando.up import ROOT
+from worker.order import ORDERS
 
 CACHES = ("radix", "block", "off")
 KEY_VARIABLE = "PANDO_API_KEY"
@@ -104,6 +106,25 @@ def run_cache_speed(
     shape = cache_speed.Shape(prompts, prompt_tokens, stem, page_size=page_size)
     outcomes = {name: cache_speed.measure(name, shape) for name in cache_speed.CACHES}
     show(cache_speed.report(outcomes), Console())
+
+
+@app.command(scheduler.NAME)
+def run_scheduler(
+    model: Annotated[
+        str, typer.Option(help="Whose step the decisions are held against; empty: none.")
+    ] = "smollm2-135m-instruct",
+    groups: Annotated[int, typer.Option(min=2, help="What shares a prefix.")] = 24,
+    members: Annotated[int, typer.Option(min=4, help="Requests of each group.")] = 24,
+    seed: Annotated[int, typer.Option(help="Chooses the traffic.")] = 0,
+    picture: Annotated[Path | None, typer.Option(help="TTFT over queue length, as SVG.")] = None,
+) -> None:
+    """Compare orders of admission on a worker's own scheduler, in virtual time."""
+    shape = scheduler.Shape(groups, members, seed=seed)
+    outcomes = [scheduler.measure(mix, order, shape) for mix in scheduler.MIXES for order in ORDERS]
+    own = scheduler.own_cost(model or None)
+    show(scheduler.report(outcomes, own), Console())
+    if picture is not None:
+        scheduler.draw(shape, picture)
 
 
 @app.command(failover.NAME)

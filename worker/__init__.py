@@ -8,7 +8,9 @@ Read in this order:
     service     every request's one life and one end
     intake      a submission in tokens: template, tokeniser, limits
     engine      the loop: plan, run, apply; its thread and two queues
-    scheduler   who runs in a step, how many tokens, on which pages
+    scheduler   who runs in a step, how many tokens
+    order/      who is admitted next
+    allotment   a sequence's pages: admit, grow, commit, give back
     cache/      the page pool and the prefix caches over it
     step        all that crosses the torch line
     runner      a plan as tensors: copies, one forward, samples

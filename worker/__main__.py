@@ -169,7 +169,7 @@ def build(config: WorkerConfig, folder: Path, sizes: Sizes) -> Parts:
 
     engine = Engine(
         _scheduler(config, sizes),
-        _runner(config, sizes, folder),
+        build_runner(config, sizes, folder),
         on_report,
     )
     service.attach(engine)
@@ -183,11 +183,14 @@ def _scheduler(config: WorkerConfig, sizes: Sizes) -> Scheduler:
         max_cached_pages=config.max_cached_tokens and config.max_cached_tokens // config.page_size,
         keep_freed=config.poison_freed_pages,
     )
-    limits = SchedulerLimits(sizes.max_step_tokens, config.max_running_sequences)
-    return Scheduler(CACHES[config.prefix_cache](pool), limits)
+    limits = SchedulerLimits(
+        sizes.max_step_tokens, config.max_running_sequences, config.short_share
+    )
+    return Scheduler(CACHES[config.prefix_cache](pool), limits, config.order)
 
 
-def _runner(config: WorkerConfig, sizes: Sizes, folder: Path) -> Runner:
+def build_runner(config: WorkerConfig, sizes: Sizes, folder: Path) -> Runner:
+    """Returns the model's side of the torch line. Raises ConfigError, UnsupportedModel."""
     options = LoadOptions(
         num_pages=sizes.pages.num_pages,
         page_size=config.page_size,

@@ -32,7 +32,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: a model folder, a .gguf file, or the name of the default model. served_model_name: what
     clients call it; None: the model's own name. kv_memory: budget for K/V pages ("1GiB").
     max_model_len, max_step_tokens: None lets the model and the device decide. max_cached_tokens:
-    cap on what lies in the cache unused; None: the whole pool. threads: for our CPU kernels.
+    cap on what lies in the cache unused; None: the whole pool. order: in which waiting requests are
+    admitted. short_share: of a step's tokens, what short prompts may take from long ones.
+    threads: for our CPU kernels.
     registry_url: the Redis in which gateways look for workers; None: they know this one otherwise.
     advertise: HOST:PORT by which they reach it, if not by `listen`.
     tls_cert, tls_key: PEM files; without them the link is in the clear. tls_client_ca: whose
@@ -49,6 +51,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     attention: Literal["auto", "cpu", "gather", "reference"] = "auto"
     prefix_cache: Literal["radix", "block", "off"] = "radix"
+    order: Literal["cache_aware", "first_come"] = "cache_aware"
+    short_share: Annotated[float, Meta(ge=0, le=1)] = 0.5
     page_size: Annotated[int, Meta(ge=1, le=1024)] = 16
     kv_memory: Size = "1GiB"
     max_cached_tokens: PositiveInt | None = None

@@ -13,6 +13,7 @@ from math import inf, isfinite
 from typing import Any
 
 from worker.cache.interface import TOKEN_BYTES
+from worker.cache.scope import CacheScope
 from worker.errors import ChatUnsupported, ContextLengthExceeded, InvalidRequest
 from worker.request import Sampling, Stopping
 from worker.sequence import (
@@ -238,7 +239,7 @@ def specs(
     return [
         SequenceSpec(
             id=next(ids),
-            namespace=submission.namespace,
+            scope=_scope(submission),
             prompt=prepared.prompt,
             sampling=prepared.sampling,
             stopping=prepared.stopping,
@@ -249,6 +250,11 @@ def specs(
         )
         for choice in choices
     ]
+
+
+def _scope(submission: Submission) -> CacheScope:
+    """Returns where a request's pages are shared: within its namespace, and on its account."""
+    return CacheScope.of(submission.namespace)
 
 
 def _json(text: bytes, param: str, kind: type) -> Any:

@@ -1,10 +1,13 @@
 """Decides what each step computes: who runs, how many tokens, on which pages.
 
-    plan()   running sequences in order of arrival (one token each where they decode, the rest of
-             the budget where the last one prefills), then as many waiting ones as budget, pages
-             and max_running allow
+    plan()   one token for each running sequence that decodes; what is left of the budget goes to
+             prefills: those that run, and as many waiting ones as budget, pages and max_running
+             allow, in the order's order
     apply()  what the runner sampled becomes tokens; finished sequences give their pages back
     fail()   the step was not computed: its sequences end, what it committed is forgotten
+
+Short and long: while a long prompt is computed, or is next, short ones have a share of each step
+(`short_share`), so that they don't wait for all of it; what they leave is the long one's.
 
 Memory: a sequence takes the pages of its whole prompt when it is admitted and one page at a time
 after that. When none is left, the sequence that arrived last is preempted: it gives its pages back
@@ -17,7 +20,10 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass, field, replace
 
-from worker.cache.interface import TOKEN_BYTES, Match, PrefixCache
+from worker.allotment import Allotment
+from worker.cache.interface import TOKEN_BYTES, PrefixCache
+from worker.order import make_order
+from worker.order.interface import Frontier
 from worker.request import FinishReason, TokenLogprobs
 from worker.sequence import Sequence, SequenceSpec
 from worker.step import PlanRow, StepPlan, StepResult
@@ -25,10 +31,19 @@ from worker.step import PlanRow, StepPlan, StepResult
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLimits:
-    """max_step_tokens: token budget of one step; max_running: sequences that decode together."""
+    """max_step_tokens: token budget of one step; max_running: sequences that decode together.
+
+    short_share: of a step's budget, what short prompts may take from long ones.
+    """
 
     max_step_tokens: int
     max_running: int
+    short_share: float = 0.5
+
+    @property
+    def short_tokens(self) -> int:
+        """Up to how many tokens to compute a prompt is short: a quarter of a step."""
+        return max(self.max_step_tokens // 4, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,46 +60,60 @@ class Progress:
 class Counters:
     """Since the process started. cached + computed prompt tokens make up prompt_tokens exactly.
 
-    steps: those that were computed.
+    computed_tokens: all that steps computed, again after preemption too. copied_pages: begun by a
+    copy. steps: those that were computed.
     """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
+    computed_tokens: int = 0
+    copied_pages: int = 0
     preemptions: int = 0
     steps: int = 0
 
 
 @dataclass(slots=True)
 class _Step:
-    """The step under way."""
+    """The step under way. budget: tokens that it may still take."""
 
     budget: int
+    num_tokens: int = 0
     rows: list[PlanRow] = field(default_factory=list)
     members: dict[int, Sequence] = field(default_factory=dict)
     copies: list[tuple[int, int]] = field(default_factory=list)
 
 
 class Scheduler:
-    """Owns all sequences and the cache. Used by the engine's thread only."""
+    """Owns all sequences and the cache. Used by the engine's thread only. order: one of ORDERS."""
 
-    def __init__(self, cache: PrefixCache, limits: SchedulerLimits) -> None:
+    def __init__(
+        self, cache: PrefixCache, limits: SchedulerLimits, order: str = "cache_aware"
+    ) -> None:
         self.cache = cache
         self.pool = cache.pool
         self.limits = limits
         self.counters = Counters()
-        self._waiting: list[Sequence] = []
+        self._pages = Allotment(cache)
+        self._order = make_order(
+            order, cache, limits.short_tokens, slack_tokens=limits.max_step_tokens
+        )
+        # By arrival: the last one is the first to be preempted.
         self._running: list[Sequence] = []
+        self._waiting_tokens = 0
+        self._planned_tokens = 0
+        # The head found no pages last time: nobody with less to compute may take them meanwhile.
+        self._is_short_of_pages = False
         self._by_id: dict[int, Sequence] = {}
         self._step: _Step | None = None
 
     # ------------------------------------------------------------------ sequences come and go
 
     def add(self, spec: SequenceSpec) -> None:
-        """Puts a sequence at the end of the queue."""
+        """Puts a sequence into the queue."""
         sequence = Sequence(spec)
         self._by_id[spec.id] = sequence
-        insort(self._waiting, sequence, key=_arrival)
+        self._enqueue(sequence)
 
     def abort(self, sequence_id: int) -> None:
         """Ends a sequence without a word; an unknown id is one that has ended already.
@@ -96,7 +125,7 @@ class Scheduler:
         if sequence is None:
             return
         if sequence.held is None:
-            self._waiting.remove(sequence)
+            self._dequeue(sequence)
         else:
             self._running.remove(sequence)
             self._give_back(sequence)
@@ -116,14 +145,18 @@ class Scheduler:
     @property
     def num_waiting(self) -> int:
         """Sequences in the queue."""
-        return len(self._waiting)
+        return len(self._order)
 
     @property
     def uncomputed_tokens(self) -> int:
         """Tokens still to be computed for all sequences, as far as known."""
-        return sum(one.remaining for one in self._running) + sum(
-            one.remaining for one in self._waiting
-        )
+        return sum(one.remaining for one in self._running) + self._waiting_tokens
+
+    @property
+    def unused_slots(self) -> int:
+        """Slots of pages that sequences hold and have put nothing into yet."""
+        held = sum(len(one.held.pages) for one in self._running if one.held is not None)
+        return held * self.pool.page_size - sum(one.computed for one in self._running)
 
     def cached_tokens(self, sequence_id: int) -> int | None:
         """Prompt tokens that the cache gave a live sequence; None before its first admission."""
@@ -136,8 +169,9 @@ class Scheduler:
         """Returns the next step, or None when there is nothing to compute."""
         assert self._step is None, "the last step is still under way"
         step = _Step(self.limits.max_step_tokens)
-        self._plan_running(step)
-        self._plan_waiting(step)
+        self._order.begin(self._planned_tokens)
+        self._plan_decoding(step)
+        self._plan_prefills(step)
         if not step.rows:
             return None
         self._step = step
@@ -147,12 +181,11 @@ class Scheduler:
         """Takes over what the step computed; returns the new tokens in the plan's order."""
         step = self._end_step()
         self.cache.step_done()
-        self._count(steps=1)
+        self._count(steps=1, computed_tokens=step.num_tokens)
         for sequence in step.members.values():
             sequence.computed += sequence.planned
             sequence.planned = 0
-            if sequence.held is not None:
-                sequence.held.settle(self.pool)
+            self._pages.settle(sequence)
         progress = []
         for sampled in result.sampled:
             alive = self._by_id.get(sampled.sequence_id)
@@ -179,61 +212,80 @@ class Scheduler:
         assert step is not None, "no step is under way"
         return step
 
-    def _plan_running(self, step: _Step) -> None:
-        """Every running sequence is older than every waiting one, so all but the last decode."""
-        index = 0
-        while index < len(self._running) and step.budget > 0:
-            sequence = self._running[index]
-            index += 1
-            count = min(sequence.remaining, step.budget)
-            if self._grow(sequence, sequence.computed + count):
-                self._add_row(step, sequence, count)
+    def _plan_decoding(self, step: _Step) -> None:
+        """One token for each, by arrival; who needs a page may take it from a later arrival."""
+        for sequence in list(self._running):
+            is_there = sequence.held is not None  # not preempted for one of those before it
+            if is_there and sequence.remaining == 1 and self._grow(sequence):
+                self._add_row(step, sequence, 1)
 
-    def _plan_waiting(self, step: _Step) -> None:
-        while step.budget > 0 and self._waiting and len(self._running) < self.limits.max_running:
-            sequence = self._waiting[0]
-            match = self.cache.match(sequence.spec.namespace, bytes(sequence.tokens[:-TOKEN_BYTES]))
-            if not self._admit(step, sequence, match):
+    def _plan_prefills(self, step: _Step) -> None:
+        """Short ones within their share, then the long ones that run, then whoever is next."""
+        limits = self.limits
+        prefills = [one for one in self._running if one.spec.id not in step.members]
+        short = [one for one in prefills if one.remaining <= limits.short_tokens]
+        long = [one for one in prefills if one.remaining > limits.short_tokens]
+        floor = step.budget - int(step.budget * limits.short_share) if long else 0
+        for sequence in short:
+            if step.budget > floor:
+                self._add_row(step, sequence, min(sequence.remaining, step.budget))
+        self._admit_short(step, floor)
+        for sequence in long:
+            if step.budget > 0:
+                self._add_row(step, sequence, min(sequence.remaining, step.budget))
+        while step.budget > 0 and self._num_free_places > 0:
+            head = self._order.head()
+            if head is None:
                 return
-            self._running.append(self._waiting.pop(0))
-            self._add_row(step, sequence, min(sequence.remaining, step.budget))
+            self._is_short_of_pages = not self._try_admit(step, head)
+            if self._is_short_of_pages:
+                return
 
-    def _admit(self, step: _Step, sequence: Sequence, match: Match) -> bool:
-        """Takes the pages of all known tokens, or nothing; spares a page for each running one."""
-        held = self.cache.hold(sequence.spec.namespace, match.pages)
-        if match.tail_page is not None:
-            self.pool.share([match.tail_page])
-            held.tail_source = match.tail_page
-        wanted = self._pages_for(sequence.num_tokens) - len(match.pages)
-        fresh = None
-        if wanted + len(self._running) <= self.pool.num_available:
-            fresh = self.pool.allocate(wanted)
-        if fresh is None:
-            held.release(self.pool)
-            if match.tail_page is None or self._running:
-                return False
-            # Alone and still too large: the page to copy from is the one that is missing.
-            return self._admit(step, sequence, Match(match.pages))
-        if match.tail_page is not None:
-            step.copies.append((match.tail_page, fresh[0]))
-        held.pages += fresh
-        sequence.held = held
-        sequence.computed = len(match.pages) * self.pool.page_size + match.tail_len
+    def _admit_short(self, step: _Step, floor: int) -> None:
+        """Short ones pass the long one that is next, if they leave it a place and its pages."""
+        while step.budget > floor and self._num_free_places > 0:
+            short = self._order.short_head()
+            head = self._order.head()
+            if short is None or head is None:
+                return
+            is_passing = short is not head and not self._order.goes_before(short, head)
+            if is_passing and (self._is_short_of_pages or self._num_free_places == 1):
+                return
+            if not self._try_admit(step, short):
+                return
+
+    @property
+    def _num_free_places(self) -> int:
+        return self.limits.max_running - len(self._running)
+
+    def _try_admit(self, step: _Step, sequence: Sequence) -> bool:
+        """Lets a waiting sequence run from this step on; False: there are no pages for it."""
+        admitted = self._pages.admit(sequence, spare=len(self._running))
+        if admitted is None:
+            return False
+        if admitted.copy is not None:
+            step.copies.append(admitted.copy)
+            self._count(copied_pages=1)
         if sequence.cached_tokens is None:
             # What another worker generated may be cached as well, but it is no prompt.
             sequence.cached_tokens = min(sequence.computed, sequence.prompt_len)
             self._count(prompt_tokens=sequence.prompt_len, cached_tokens=sequence.cached_tokens)
+        self._dequeue(sequence)
+        insort(self._running, sequence, key=_arrival)
+        self._add_row(step, sequence, min(sequence.remaining, step.budget))
         return True
 
-    def _grow(self, sequence: Sequence, num_tokens: int) -> bool:
-        """Gets the pages for so many tokens, preempting later arrivals; False: preempted itself."""
-        held = sequence.held
-        assert held is not None
-        while len(held.pages) < self._pages_for(num_tokens):
-            fresh = self.pool.allocate(1)
-            if fresh is not None:
-                held.pages += fresh
-                continue
+    def _enqueue(self, sequence: Sequence) -> None:
+        self._waiting_tokens += sequence.num_tokens
+        self._order.add(sequence, self._planned_tokens)
+
+    def _dequeue(self, sequence: Sequence) -> None:
+        self._waiting_tokens -= sequence.num_tokens
+        self._order.remove(sequence)
+
+    def _grow(self, sequence: Sequence) -> bool:
+        """Gets the page for one more token, preempting later arrivals; False: preempted itself."""
+        while not self._pages.grow(sequence):
             victim = self._running[-1]
             self._preempt(victim)
             if victim is sequence:
@@ -245,54 +297,40 @@ class Scheduler:
         self._give_back(sequence)
         sequence.computed = 0
         sequence.num_boundaries_stored = 0
-        insort(self._waiting, sequence, key=_arrival)
+        self._enqueue(sequence)
         self._count(preemptions=1)
 
     def _give_back(self, sequence: Sequence) -> None:
-        held, sequence.held = sequence.held, None
-        assert held is not None
-        computed = sequence.computed
-        if held.tail_source is not None:  # the copy may not have been made
-            computed -= computed % self.pool.page_size
-        self.cache.finish(held, bytes(sequence.tokens), computed)
+        self._await(sequence, None)
+        self._pages.give_back(sequence)
 
     def _add_row(self, step: _Step, sequence: Sequence, count: int) -> None:
         """Puts a sequence's next tokens into the step and makes their whole pages matchable."""
-        held, start = sequence.held, sequence.computed
-        assert held is not None
-        end = start + count
+        start, end = sequence.computed, sequence.computed + count
         sequence.planned = count
         step.budget -= count
+        step.num_tokens += count
+        self._planned_tokens += count
+        self._order.charge(sequence, count)
         step.members[sequence.spec.id] = sequence
-        if end // self.pool.page_size > held.num_committed:
-            self.cache.commit(held, bytes(sequence.tokens), end)
-        self._tag(sequence)
+        table = self._pages.commit(sequence, end)
+        if self._order.tracks and (end < sequence.num_tokens or sequence.is_awaited):
+            self._await(sequence, self._pages.frontier(sequence, end))
         step.rows.append(
             PlanRow(
                 sequence_id=sequence.spec.id,
                 tokens=bytes(sequence.tokens[start * TOKEN_BYTES : end * TOKEN_BYTES]),
                 start=start,
-                table=held.pages[: self._pages_for(end)],
+                table=table,
                 sample=sequence.sample_row() if end == sequence.num_tokens else None,
             )
         )
 
-    def _tag(self, sequence: Sequence) -> None:
-        """Ties the gateway's boundaries to the pages that have become matchable."""
-        held, boundaries = sequence.held, sequence.spec.boundaries
-        assert held is not None
-        while sequence.num_boundaries_stored < len(boundaries):
-            boundary = boundaries[sequence.num_boundaries_stored]
-            num_pages = boundary.num_tokens // self.pool.page_size
-            if num_pages > held.num_committed:
-                return
-            if num_pages:
-                page = held.canonical(num_pages - 1)
-                self.cache.tags.store(page, boundary.digest, boundary.num_tokens)
-            sequence.num_boundaries_stored += 1
-
-    def _pages_for(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.pool.page_size)
+    def _await(self, sequence: Sequence, frontier: Frontier | None) -> None:
+        """Tells the order what a prefill brings next, so that others can wait for it."""
+        if frontier is not None or sequence.is_awaited:
+            sequence.is_awaited = frontier is not None
+            self._order.computes(sequence, frontier)
 
     def _count(self, **more: int) -> None:
         now = self.counters

@@ -11,6 +11,7 @@ from array import array
 from dataclasses import dataclass, field
 
 from worker.cache.interface import TOKEN_BYTES, SequencePages
+from worker.cache.scope import CacheScope
 from worker.request import FinishReason, Sampling, Stopping
 from worker.step import SampleRow
 
@@ -40,11 +41,11 @@ class SequenceSpec:
     """One choice of one request, as the engine takes it. id is never reused in a process.
 
     output: what another worker has generated of it, packed; the sequence goes on behind it. It is
-    output in every respect but that it is not reported again.
+    output in every respect but that it is not reported again. rank: a higher one is served sooner.
     """
 
     id: int
-    namespace: bytes
+    scope: CacheScope
     prompt: bytes
     sampling: Sampling
     stopping: Stopping
@@ -52,6 +53,7 @@ class SequenceSpec:
     top_logprobs: int | None = None
     boundaries: tuple[BoundaryPosition, ...] = ()
     output: bytes = b""
+    rank: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +61,8 @@ class Sequence:
     """A sequence's life in the engine. Written by the scheduler only.
 
     held is set while it runs. cached_tokens: prompt tokens taken from the cache at its first
-    admission, None before it. planned: tokens that the step under way computes.
+    admission, None before it. arrived: tokens that the engine had computed when it came.
+    planned: tokens that the step under way computes. is_awaited: others may wait for its next page.
     """
 
     spec: SequenceSpec
@@ -68,6 +71,8 @@ class Sequence:
     computed: int = 0
     planned: int = 0
     cached_tokens: int | None = None
+    arrived: int | None = None
+    is_awaited: bool = False
     num_boundaries_stored: int = 0
 
     def __post_init__(self) -> None:

@@ -21,6 +21,7 @@ from worker.cache.block_hash import BlockHashCache
 from worker.cache.interface import PrefixCache
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
+from worker.cache.scope import CacheScope
 
 NAME = "cache-speed"
 CACHES: dict[str, Callable[[PagePool], PrefixCache]] = {
@@ -30,6 +31,7 @@ CACHES: dict[str, Callable[[PagePool], PrefixCache]] = {
 COLUMNS = ("cache", "match us", "store us", "give back us", "evict us/page", "request us, no hit")
 VOCABULARY = 49152
 REPEATS = 5
+SCOPE = CacheScope()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def measure(cache: str, shape: Shape) -> Outcome:
     index = CACHES[cache](PagePool(shape.num_prompts * pages_each, shape.page_size))
     packed = prompts(shape)
     stores, gives = zip(*(_insert(index, one) for one in packed), strict=True)
-    matches = [_best(partial(index.match, b"", one[:-4])) for one in packed[::5]]
+    matches = [_best(partial(index.match, SCOPE, one[:-4])) for one in packed[::5]]
     rng = random.Random(shape.seed + 1)
     strangers = [_tokens(rng, shape.prompt_tokens) for _ in range(100)]
     no_hit = [_timed(partial(_insert, index, one)) for one in strangers]
@@ -107,7 +109,7 @@ def _insert(index: PrefixCache, tokens: bytes) -> tuple[float, float]:
     """Takes a prompt through the cache; returns the seconds of storing and of giving back."""
     pool = index.pool
     num_tokens = len(tokens) // 4
-    held = index.hold(b"", index.match(b"", tokens[:-4]).pages)
+    held = index.hold(SCOPE, index.match(SCOPE, tokens[:-4]).pages)
     fresh = pool.allocate(-(-num_tokens // pool.page_size) - len(held.pages))
     assert fresh is not None
     held.pages += fresh

@@ -10,6 +10,7 @@ import torch
 from kernels import Place, make_backend
 from worker.__main__ import CACHES
 from worker.cache.pages import PagePool
+from worker.cache.scope import CacheScope
 from worker.engine import Engine, StepReport
 from worker.model.interface import Model
 from worker.model.loading import LoadOptions, load
@@ -33,6 +34,7 @@ class Setting:
     num_tokens: int = NUM_TOKENS
     threads: int = 2
     member: str = "lowered"
+    order: str = "cache_aware"
 
 
 def load_member(folder: Path, member: str) -> Model:
@@ -62,7 +64,7 @@ class Lab:
         pool = PagePool(setting.num_tokens // setting.page_size, setting.page_size, keep_freed=True)
         self.cache = CACHES[setting.cache](pool)
         limits = SchedulerLimits(setting.budget, setting.running)
-        self.scheduler = Scheduler(self.cache, limits)
+        self.scheduler = Scheduler(self.cache, limits, setting.order)
         self.engine = Engine(self.scheduler, self.runner, self._take)
 
     def run(
@@ -78,7 +80,7 @@ class Lab:
         specs = [
             SequenceSpec(
                 number,
-                b"",
+                CacheScope(),
                 pack_tokens(prompt),
                 sampling,
                 Stopping(max_tokens),

@@ -11,6 +11,7 @@ from tests.worker.chain import ChainRunner, expected
 from worker.cache.interface import Match
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
+from worker.cache.scope import CacheScope
 from worker.engine import Engine, StepAbandoned, StepReport
 from worker.request import Sampling, Stopping
 from worker.scheduler import Scheduler, SchedulerLimits
@@ -42,7 +43,7 @@ class GatedRunner(ChainRunner):
 
 
 class BrokenCache(RadixCache):
-    def match(self, namespace: bytes, tokens: bytes) -> Match:
+    def match(self, scope: CacheScope, tokens: bytes) -> Match:
         raise AssertionError("planted")
 
 
@@ -59,7 +60,11 @@ class Lab:
     def submit(self, prompt: list[int], max_tokens: int = 4) -> int:
         number = next(self.numbers)
         self.engine.submit(
-            [SequenceSpec(number, b"", pack_tokens(prompt), Sampling(), Stopping(max_tokens))]
+            [
+                SequenceSpec(
+                    number, CacheScope(), pack_tokens(prompt), Sampling(), Stopping(max_tokens)
+                )
+            ]
         )
         return number
 

@@ -14,6 +14,8 @@ from worker.cache.interface import PrefixCache
 from worker.cache.off import NoCache
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
+from worker.cache.scope import CacheScope
+from worker.order import ORDERS
 from worker.request import FinishReason, Sampling, Stopping
 from worker.scheduler import Scheduler, SchedulerLimits
 from worker.sequence import BoundaryPosition, SequenceSpec, pack_tokens
@@ -38,10 +40,17 @@ class Driver:
 
     @classmethod
     def make(
-        cls, kind: str, *, pages: int = 64, size: int = 4, budget: int = 64, running: int = 8
+        cls,
+        kind: str,
+        *,
+        pages: int = 64,
+        size: int = 4,
+        budget: int = 64,
+        running: int = 8,
+        order: str = "cache_aware",
     ) -> Driver:
         cache = CACHES[kind](PagePool(pages, size, keep_freed=True))
-        scheduler = Scheduler(cache, SchedulerLimits(budget, running))
+        scheduler = Scheduler(cache, SchedulerLimits(budget, running), order)
         return cls(cache, scheduler, ChainRunner(pages, size))
 
     def add(
@@ -58,7 +67,7 @@ class Driver:
         self.scheduler.add(
             SequenceSpec(
                 number,
-                namespace,
+                CacheScope.of(namespace),
                 pack_tokens(prompt),
                 Sampling(temperature=0),
                 stopping,
@@ -170,7 +179,7 @@ def test_sequences_that_generate_the_same_come_to_share_what_they_generated(shar
 
 
 def test_what_is_left_to_compute_is_known_while_waiting_running_and_preempted(kind: str) -> None:
-    driver = Driver.make(kind, pages=6, size=4, budget=8)
+    driver = Driver.make(kind, pages=6, size=4, budget=8, order="first_come")
     driver.add([1] * 10, max_tokens=12)
     driver.add([2] * 7, max_tokens=12)
     assert driver.scheduler.uncomputed_tokens == 17
@@ -323,6 +332,7 @@ class Life:
     """Draws what happens next."""
 
     kind: str
+    order: str
     pages: int
     size: int
     budget: int
@@ -332,6 +342,7 @@ class Life:
 LIVES = st.builds(
     Life,
     kind=st.sampled_from(sorted(CACHES)),
+    order=st.sampled_from(ORDERS),
     pages=st.integers(8, 24),
     size=st.sampled_from([1, 2, 3, 4]),
     budget=st.integers(6, 24),
@@ -349,7 +360,14 @@ LIVES = st.builds(
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(LIVES)
 def test_any_life_gives_every_survivor_the_models_answer_and_leaks_nothing(life: Life) -> None:
-    driver = Driver.make(life.kind, pages=life.pages, size=life.size, budget=life.budget, running=6)
+    driver = Driver.make(
+        life.kind,
+        pages=life.pages,
+        size=life.size,
+        budget=life.budget,
+        running=6,
+        order=life.order,
+    )
     wanted: dict[int, int] = {}
     room = life.pages * life.size
     for what, one, two in life.steps:
@@ -386,4 +404,6 @@ def test_any_life_gives_every_survivor_the_models_answer_and_leaks_nothing(life:
     for number, max_tokens in wanted.items():
         assert driver.right(number, max_tokens)
     assert driver.cache.pool.num_used == 0
+    assert driver.scheduler.num_waiting == driver.scheduler.num_running == 0
+    assert driver.scheduler.uncomputed_tokens == 0
     assert all(token < VOCAB for tokens in driver.output.values() for token in tokens)

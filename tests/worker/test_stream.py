@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from worker.cache.scope import CacheScope
 from worker.request import FinishReason, Sampling, Stopping
 from worker.scheduler import Progress
 from worker.sequence import SequenceSpec
@@ -24,7 +25,7 @@ def stream(tokenizer: Tokenizer, rules: StopRules, n: int = 1) -> RequestStream:
     request = RequestStream.open(replace(CHAT, rules=rules, n=n), 3, Stopping(99), tokenizer)
     request.enter(
         [
-            SequenceSpec(number, b"", b"", Sampling(), Stopping(99), choice=number)
+            SequenceSpec(number, CacheScope(), b"", Sampling(), Stopping(99), choice=number)
             for number in range(n)
         ]
     )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 from prometheus_client import CollectorRegistry
 
@@ -42,5 +43,14 @@ def test_accepted_and_ended_requests_are_those_of_the_service() -> None:
 def test_a_log_line_is_one_event_with_its_fields() -> None:
     record = logging.LogRecord("pando.worker", logging.INFO, "", 0, "ready", (), None)
     record.worker, record.port = "w0", 7
+    record.created, record.msecs = 1769860800.25, 250.0
     line = FieldFormatter().format(record)
-    assert line.endswith(" info pando.worker: ready worker=w0 port=7")
+    assert re.fullmatch(r"2026-01-31T12:00:00\.250Z info ready worker=w0 port=7", line), line
+
+
+def test_no_series_comes_twice() -> None:
+    registry = CollectorRegistry()
+    Telemetry(registry)
+    names = [sample.name for family in registry.collect() for sample in family.samples]
+    assert "pando_worker_step_seconds_sum" in names
+    assert not [name for name in names if name.endswith("_created")]

@@ -6,6 +6,12 @@ A sequence's tokens are packed int32 `bytes`; token i lies at [4 * i, 4 * i + 4)
               |<- page 0 ->|<- page 1 ->| ...          |
               whole pages, shared                       copied from tail_page
 
+A scope's public tokens are shared under one root by everybody, whole pages only; what lies behind
+them under a root of the namespace's own, whose name holds a digest of the public pages:
+
+    tokens    |<- num_public * page_size ->|<- public, but straddling, and private ... ->|
+              the public root's tree         the private root's tree
+
 Life of a sequence's pages:
 
     match -> hold (shares the whole pages) -> allocate more -> commit (as soon as a page's tokens
@@ -14,13 +20,19 @@ Life of a sequence's pages:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from worker.cache.boundaries import BoundaryTags
 from worker.cache.pages import PagePool
+from worker.cache.scope import CacheScope, Root
 
 TOKEN_BYTES = 4
+
+# Told of a run that entered the index: the page before it, or the root if it is first in its tree;
+# and the packed tokens of its first page.
+GrowthListener = Callable[[int | Root, bytes], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +52,19 @@ class SequencePages:
     in the index, as it was in that generation. duplicates: (i, canonical page) pairs found at
     commit; the reference on the canonical one is already held, `settle` swaps it in after the
     step. tail_source: the match's page to copy from, with a reference until the copy is made; it
-    goes back before the pages in front of it, as eviction demands. cursor is the cache's own.
+    goes back before the pages in front of it, as eviction demands. num_public: how many of the
+    sequence's pages belong into the public tree. own_root, once known, and cursor are the cache's.
     """
 
-    namespace: bytes
+    scope: CacheScope
     generation: int = 0
     pages: list[int] = field(default_factory=list)
     num_committed: int = 0
     duplicates: list[tuple[int, int]] = field(default_factory=list)
     tail_source: int | None = None
     cursor: object | None = None
+    num_public: int = 0
+    own_root: Root | None = None
 
     def canonical(self, index: int) -> int:
         """The page that the index knows for a committed position."""
@@ -86,11 +101,21 @@ class PrefixCache(Protocol):
     name: str
     pool: PagePool
     tags: BoundaryTags
+    # Called in `commit`, once for each run of pages that is appended in a tree, when it can be
+    # matched already. It may match, but it must not hold, commit or finish.
+    on_grown: GrowthListener | None
 
-    def match(self, namespace: bytes, tokens: bytes) -> Match:
+    def match(self, scope: CacheScope, tokens: bytes) -> Match:
         """Returns the longest cached prefix of tokens; references nothing, changes nothing."""
 
-    def hold(self, namespace: bytes, pages: list[int]) -> SequencePages:
+    def match_pages(self, scope: CacheScope, tokens: bytes) -> tuple[int, int | Root]:
+        """Returns the number of whole pages that `match` finds, and where `on_grown` continues it.
+
+        That is the last of those pages, or the root of the tree that the next page would begin.
+        For ordering: it collects no pages and looks for no tail.
+        """
+
+    def hold(self, scope: CacheScope, pages: list[int]) -> SequencePages:
         """Returns a sequence's pages: the whole pages of a match, with a reference on each.
 
         Nothing may happen to the cache between `match` and `hold`.

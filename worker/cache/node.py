@@ -5,13 +5,17 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from worker.cache.interface import TOKEN_BYTES
+from worker.cache.scope import Root
+
+NOWHERE = Root()
 
 
 class Node:
     """A run of whole pages below `parent`, or a stub: one partial page.
 
     start: depth of the first page. key: the run's tokens, packed. firsts: the keys of children
-    and stubs, sorted. merged_into: the node that took this one over. namespace: a root's own.
+    and stubs, sorted. merged_into: the node that took this one over. root: names the tree, and
+    counts in its root node only.
     """
 
     __slots__ = (
@@ -19,17 +23,17 @@ class Node:
         "firsts",
         "key",
         "merged_into",
-        "namespace",
         "pages",
         "parent",
+        "root",
         "start",
         "stubs",
     )
 
-    def __init__(self, parent: Node | None, start: int, namespace: bytes = b"") -> None:
+    def __init__(self, parent: Node | None, start: int, root: Root = NOWHERE) -> None:
         self.parent = parent
         self.start = start
-        self.namespace = namespace
+        self.root = root
         self.key = bytearray()
         self.pages: list[int] = []
         self.children: dict[bytes, Node] = {}
@@ -44,7 +48,7 @@ class Node:
 
     @property
     def is_root(self) -> bool:
-        """Whether this is a namespace's root, which has no run."""
+        """Whether this is a tree's root, which has no run."""
         return self.parent is None
 
     def best_partial(self, depth: int, rest: bytes, size: int) -> tuple[int | None, int]:

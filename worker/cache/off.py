@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from worker.cache.boundaries import BoundaryTags
-from worker.cache.interface import Match, SequencePages
+from worker.cache.interface import GrowthListener, Match, SequencePages
 from worker.cache.pages import PagePool
+from worker.cache.scope import CacheScope, Root
 
 
 class NoCache:
@@ -15,14 +16,20 @@ class NoCache:
     def __init__(self, pool: PagePool) -> None:
         self.pool = pool
         self.tags = BoundaryTags()
+        self.on_grown: GrowthListener | None = None
 
-    def match(self, namespace: bytes, tokens: bytes) -> Match:  # noqa: ARG002
+    def match(self, scope: CacheScope, tokens: bytes) -> Match:  # noqa: ARG002
         """Returns an empty match."""
         return Match()
 
-    def hold(self, namespace: bytes, pages: list[int]) -> SequencePages:  # noqa: ARG002
+    def match_pages(self, scope: CacheScope, tokens: bytes) -> tuple[int, int | Root]:  # noqa: ARG002
+        """Returns no pages."""
+        is_public = scope.num_public_pages(self.pool.page_size) > 0
+        return 0, scope.public_root if is_public else scope.private_root()
+
+    def hold(self, scope: CacheScope, pages: list[int]) -> SequencePages:  # noqa: ARG002
         """Returns a sequence's pages, none yet."""
-        return SequencePages(namespace)
+        return SequencePages(scope)
 
     def commit(self, held: SequencePages, tokens: bytes, num_tokens: int) -> None:
         """Keeps nothing."""

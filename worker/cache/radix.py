@@ -20,11 +20,14 @@ of single-token nodes, eviction by page, no lock counts, no mutation on a match.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 
 from worker.cache.boundaries import BoundaryTags
-from worker.cache.interface import TOKEN_BYTES, Match, SequencePages
+from worker.cache.interface import TOKEN_BYTES, GrowthListener, Match, SequencePages
 from worker.cache.node import Node, common_pages
 from worker.cache.pages import PagePool
+from worker.cache.scope import PUBLIC, Account, CacheScope, Root
+from worker.cache.stems import Stems
 
 
 class RadixCache:
@@ -35,70 +38,75 @@ class RadixCache:
     def __init__(self, pool: PagePool) -> None:
         self.pool = pool
         self.tags = BoundaryTags()
+        self.on_grown: GrowthListener | None = None
+        self._stems = Stems(pool)
         self._size = pool.page_size * TOKEN_BYTES
-        self._roots: dict[bytes, Node] = {}
+        self._roots: dict[Root, Node] = {}
         self._owner: list[Node | None] = [None] * pool.num_pages
         self._generation = 0
         # Committed since the last step, in order: matchable, but not to be copied yet.
         self._fresh: dict[int, None] = {}
         pool.bind(self._forget)
 
-    def match(self, namespace: bytes, tokens: bytes) -> Match:
+    def match(self, scope: CacheScope, tokens: bytes) -> Match:
         """Returns the longest cached prefix, to the token."""
-        node = self._roots.get(namespace)
-        if node is None:
-            return Match()
-        size, offset, pages = self._size, 0, list[int]()
-        while True:
-            child = node.children.get(tokens[offset : offset + size])
-            if child is None:
-                return self._with_tail(pages, node, len(node.pages), tokens[offset:])
-            node = child
-            if tokens.startswith(node.key, offset):
-                pages += node.pages
-                offset += len(node.key)
-                continue
-            common = common_pages(tokens, offset, node.key, 0, size)
-            pages += node.pages[:common]
-            return self._with_tail(pages, node, common, tokens[offset + common * size :])
+        num_public = scope.num_public_pages(self.pool.page_size)
+        if not num_public:
+            return self._match_in(scope.private_root(), tokens, 0)
+        stem = tokens[: num_public * self._size]
+        public = self._match_in(scope.public_root, stem, 0)
+        if len(public.pages) < num_public:
+            return public
+        root = self._stems.root_behind(scope, stem, public.pages[-1])
+        own = self._match_in(root, tokens, len(stem))
+        return Match(public.pages + own.pages, own.tail_page, own.tail_len)
 
-    def hold(self, namespace: bytes, pages: list[int]) -> SequencePages:
+    def match_pages(self, scope: CacheScope, tokens: bytes) -> tuple[int, int | Root]:
+        """Returns how many whole pages match, and the last one or the root of the next one."""
+        num_public = scope.num_public_pages(self.pool.page_size)
+        if not num_public:
+            return self._count_in(scope.private_root(), tokens, 0)
+        stem = tokens[: num_public * self._size]
+        count, at = self._count_in(scope.public_root, stem, 0)
+        if isinstance(at, Root) or count < num_public:
+            return count, at
+        own, at = self._count_in(self._stems.root_behind(scope, stem, at), tokens, len(stem))
+        return count + own, at
+
+    def hold(self, scope: CacheScope, pages: list[int]) -> SequencePages:
         """Returns a sequence's pages: the match's whole ones, with a reference on each."""
+        self.pool.touch(scope)
         self.pool.share(pages)
-        cursor = self._owner[pages[-1]] if pages else None
-        return SequencePages(namespace, self._generation, list(pages), len(pages), cursor=cursor)
+        return SequencePages(
+            scope,
+            self._generation,
+            list(pages),
+            num_committed=len(pages),
+            cursor=self._owner[pages[-1]] if pages else None,
+            num_public=scope.num_public_pages(self.pool.page_size),
+        )
 
     def commit(self, held: SequencePages, tokens: bytes, num_tokens: int) -> None:
-        """Puts the whole pages below num_tokens into the tree, or notes those that are there."""
+        """Puts the whole pages below num_tokens into the trees, or notes those that are there."""
         full = num_tokens // self.pool.page_size
         if full <= held.num_committed or held.generation != self._generation:
             return
-        depth, node = held.num_committed, self._cursor(held)
-        while depth < full:
-            if depth < node.end:
-                depth = self._walk(node, held, tokens, depth, full)
-                if depth < min(full, node.end):
-                    node = self._split(node, depth)
-                continue
-            child = node.children.get(tokens[depth * self._size : (depth + 1) * self._size])
-            if child is None:
-                node = self._append(
-                    node, tokens[depth * self._size : full * self._size], held.pages[depth:full]
-                )
-                depth = full
-            else:
-                node = child
-        held.cursor, held.num_committed = node, full
+        self.pool.touch(held.scope)
+        if held.num_committed < held.num_public:
+            self._store(held, tokens, min(full, held.num_public))
+        if held.num_committed < full:
+            self._store(held, tokens, full)
 
     def finish(self, held: SequencePages, tokens: bytes, num_tokens: int) -> None:
         """Keeps the whole pages and the partial last one, then releases everything."""
         self.commit(held, tokens, num_tokens)
+        self.pool.touch(held.scope)
         held.settle(self.pool)
         whole = num_tokens // self.pool.page_size
         if whole == held.num_committed and held.generation == self._generation:
             rest = tokens[whole * self._size : num_tokens * TOKEN_BYTES]
             if rest:
-                self._keep_partial(held, whole, rest)
+                self._keep_partial(held, tokens, whole, rest)
         held.release(self.pool)
 
     def step_done(self) -> None:
@@ -120,6 +128,7 @@ class RadixCache:
                 self._owner[page] = None
         self._roots.clear()
         self._fresh.clear()
+        self._stems.clear()
         self.tags.clear()
 
     def check(self) -> None:
@@ -127,7 +136,7 @@ class RadixCache:
         self.pool.check()
         seen: dict[int, Node] = {}
         for root in self._roots.values():
-            assert root.firsts, "an empty namespace stays"
+            assert root.firsts, "an empty tree stays"
             root.check(self._size, seen)
         for page, owner in enumerate(self._owner):
             assert owner is seen.get(page), f"page {page} has another owner"
@@ -135,18 +144,71 @@ class RadixCache:
 
     # ------------------------------------------------------------------ inside
 
-    def _with_tail(self, pages: list[int], node: Node, depth: int, rest: bytes) -> Match:
-        """Adds the best partial page at a point of the tree: node's run after depth pages."""
-        page, common = node.best_partial(depth, rest[: self._size], self._size)
-        if page is None or common == 0 or page in self._fresh:
-            return Match(pages)
-        return Match(pages, page, common)
+    def _path(self, root: Root, tokens: bytes, offset: int) -> Iterator[tuple[Node, int]]:
+        """Yields the nodes that tokens lead through, with how many pages of their runs agree."""
+        node = self._roots.get(root)
+        if node is None:
+            return
+        yield node, 0
+        size = self._size
+        while (child := node.children.get(tokens[offset : offset + size])) is not None:
+            node = child
+            if not tokens.startswith(node.key, offset):
+                yield node, common_pages(tokens, offset, node.key, 0, size)
+                return
+            yield node, len(node.pages)
+            offset += len(node.key)
 
-    def _cursor(self, held: SequencePages) -> Node:
-        """The node whose run holds the last committed page, or the namespace's root."""
+    def _match_in(self, root: Root, tokens: bytes, offset: int) -> Match:
+        """Returns the longest match of the tokens from offset on in one tree."""
+        pages, node, common = list[int](), None, 0
+        for node, common in self._path(root, tokens, offset):
+            pages += node.pages if common == len(node.pages) else node.pages[:common]
+        if node is None:
+            return Match()
+        start = offset + len(pages) * self._size
+        page, tail_len = node.best_partial(common, tokens[start : start + self._size], self._size)
+        if page is None or tail_len == 0 or page in self._fresh:
+            return Match(pages)
+        return Match(pages, page, tail_len)
+
+    def _count_in(self, root: Root, tokens: bytes, offset: int) -> tuple[int, int | Root]:
+        count = 0
+        at: int | Root = root
+        for node, common in self._path(root, tokens, offset):
+            if common:
+                count, at = count + common, node.pages[common - 1]
+        return count, at
+
+    def _store(self, held: SequencePages, tokens: bytes, full: int) -> None:
+        """Puts pages of one tree into it, up to depth full."""
+        depth, node, size = held.num_committed, self._cursor(held, tokens), self._size
+        while depth < full:
+            if depth < node.end:
+                depth = self._walk(node, held, tokens, depth, full)
+                if depth < min(full, node.end):
+                    node = self._split(node, depth)
+                continue
+            child = node.children.get(tokens[depth * size : (depth + 1) * size])
+            if child is None:
+                key = tokens[depth * size : full * size]
+                node = self._append(node, key, held, depth)
+                depth = full
+            else:
+                node = child
+        held.cursor, held.num_committed = node, full
+
+    def _cursor(self, held: SequencePages, tokens: bytes) -> Node:
+        """The node whose run holds the last committed page, or the root of the next page's tree."""
+        if held.num_committed in (0, held.num_public):
+            is_public = held.num_committed < held.num_public
+            root = held.scope.public_root if is_public else self._stems.own_root(held, tokens)
+            found = self._roots.get(root)
+            if found is None:
+                found = self._roots[root] = Node(None, held.num_committed, root)
+            return found
         node = held.cursor
-        if not isinstance(node, Node):
-            return self._roots.setdefault(held.namespace, Node(None, 0, held.namespace))
+        assert isinstance(node, Node)
         while True:
             if node.merged_into is not None:
                 node = node.merged_into
@@ -175,17 +237,28 @@ class RadixCache:
             self._owner[page] = upper
         return upper
 
-    def _append(self, node: Node, key: bytes, pages: list[int]) -> Node:
-        """Adds a run where node ends: in place when nothing else continues it."""
+    def _append(self, node: Node, key: bytes, held: SequencePages, depth: int) -> Node:
+        """Adds a run of the sequence's pages where node ends: in place when nothing else does."""
+        before: int | Root = node.root if node.is_root else node.pages[-1]
+        account = self._account(before, held)
         if node.is_root or node.children or node.stubs:
             node = self._new_child(node, key[: self._size])
+        pages = held.pages[depth : depth + len(key) // self._size]
         node.key += key
         node.pages += pages
         for page in pages:
             self._owner[page] = node
             self._fresh[page] = None
-        self.pool.index(pages)
+        self.pool.index(pages, account)
+        if self.on_grown is not None:
+            self.on_grown(before, key[: self._size])
         return node
+
+    def _account(self, before: int | Root, held: SequencePages) -> Account:
+        """For whom a page is counted: as the one before it, so that a path has one account."""
+        if isinstance(before, Root):
+            return PUBLIC if before.public else held.scope.account
+        return self.pool.account_of(before)
 
     def _new_child(self, node: Node, first: bytes) -> Node:
         """Returns an empty run that begins with that page; it may be node itself."""
@@ -195,9 +268,9 @@ class RadixCache:
         self._drop_shorter(node, first)
         return child.merged_into or child
 
-    def _keep_partial(self, held: SequencePages, depth: int, rest: bytes) -> None:
+    def _keep_partial(self, held: SequencePages, tokens: bytes, depth: int, rest: bytes) -> None:
         """Leaves a finished sequence's partial last page as a stub, unless something covers it."""
-        node = self._cursor(held)
+        node = self._cursor(held, tokens)
         if depth < node.end:
             offset = (depth - node.start) * self._size
             if node.key.startswith(rest, offset):
@@ -207,13 +280,14 @@ class RadixCache:
         if following < len(node.firsts) and node.firsts[following].startswith(rest):
             return
         page = held.pages[depth]
+        account = self._account(node.root if node.is_root else node.pages[-1], held)
         stub = Node(node, depth)
         stub.key += rest
         stub.pages.append(page)
         node.stubs[rest] = stub
         insort(node.firsts, rest)
         self._owner[page] = stub
-        self.pool.index((page,))
+        self.pool.index([page], account)
         self._drop_shorter(node, rest)
 
     def _drop_shorter(self, node: Node, first: bytes) -> None:
@@ -235,6 +309,7 @@ class RadixCache:
         self._owner[page] = None
         self._fresh.pop(page, None)
         self.tags.evict(page)
+        self._stems.forget(page)
         node.pages.pop()
         first = bytes(node.key[: self._size])
         del node.key[len(node.pages) * self._size :]
@@ -248,7 +323,7 @@ class RadixCache:
         del parent.firsts[bisect_left(parent.firsts, first)]
         if parent.is_root:
             if not parent.firsts:
-                del self._roots[parent.namespace]
+                del self._roots[parent.root]
         elif len(parent.children) == 1 and not parent.stubs:
             for page in parent.absorb():
                 self._owner[page] = parent

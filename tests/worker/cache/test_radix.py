@@ -3,14 +3,15 @@ from __future__ import annotations
 from worker.cache.interface import SequencePages
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
+from worker.cache.scope import CacheScope
 from worker.sequence import pack_tokens
 
 
 def start(cache: RadixCache, tokens: list[int]) -> SequencePages:
     """Match, hold, allocate and commit a whole prompt on pages of one token."""
     packed = pack_tokens(tokens)
-    match = cache.match(b"", packed[:-4])
-    held = cache.hold(b"", match.pages)
+    match = cache.match(CacheScope(), packed[:-4])
+    held = cache.hold(CacheScope(), match.pages)
     held.pages += cache.pool.allocate(len(tokens) - len(match.pages)) or []
     cache.commit(held, packed, len(tokens))
     cache.step_done()
@@ -36,4 +37,4 @@ def test_a_sequence_finds_its_place_when_its_node_has_left_and_the_parent_is_mer
     cache.commit(anna, pack_tokens([1, 2, 7]), 3)
     cache.step_done()
     cache.check()
-    assert cache.match(b"", pack_tokens([1, 2, 7, 8])).pages == anna.pages
+    assert cache.match(CacheScope(), pack_tokens([1, 2, 7, 8])).pages == anna.pages

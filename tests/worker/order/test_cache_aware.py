@@ -1,0 +1,271 @@
+"""Who is admitted next: by what is left to compute, within bounds for everybody."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.worker.test_scheduler import CACHES, Driver
+from worker.cache.pages import PagePool
+from worker.cache.radix import RadixCache
+from worker.cache.scope import Account, CacheScope
+from worker.order.cache_aware import AGE, RANK_TOKENS, CacheAware
+from worker.request import Sampling, Stopping
+from worker.sequence import Sequence, SequenceSpec, pack_tokens
+
+SIZE = 4
+
+
+@dataclass
+class Queue:
+    """An order over an empty cache; sequences by number. now: tokens computed."""
+
+    order: CacheAware
+    now: int = 0
+    made: int = 0
+
+    @classmethod
+    def make(cls, short_tokens: int = 0, slack_tokens: int = 1 << 40) -> Queue:
+        cache = RadixCache(PagePool(256, SIZE))
+        return cls(CacheAware(cache, short_tokens, slack_tokens))
+
+    def add(
+        self, length: int, account: bytes = b"", weight: float = 1.0, rank: int = 0
+    ) -> Sequence:
+        """A sequence that shares nothing with any other."""
+        self.made += 1
+        scope = CacheScope(account, account=Account(account, weight))
+        prompt = pack_tokens([self.made + 1000] * length)
+        spec = SequenceSpec(self.made, scope, prompt, Sampling(), Stopping(1), rank=rank)
+        sequence = Sequence(spec)
+        self.order.add(sequence, self.now)
+        return sequence
+
+    def take(self) -> Sequence:
+        """The next one is admitted and computed at once."""
+        self.order.begin(self.now)
+        head = self.order.head()
+        assert head is not None
+        self.order.remove(head)
+        self.order.charge(head, head.num_tokens)
+        self.now += head.num_tokens
+        return head
+
+
+def test_least_left_goes_first_and_equals_by_arrival() -> None:
+    queue = Queue.make()
+    added = [queue.add(length) for length in (40, 8, 20, 8)]
+    assert [queue.take() for _ in added] == [added[1], added[3], added[2], added[0]]
+    assert len(queue.order) == 0
+    assert queue.order.head() is None
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.integers(1, 400), st.integers(0, 2)), min_size=2, max_size=60
+    )
+)
+def test_nobody_is_passed_by_what_comes_beyond_its_bound(
+    events: list[tuple[bool, int, int]],
+) -> None:
+    queue = Queue.make(short_tokens=50)
+    waiting: list[Sequence] = []
+    for is_arrival, length, rank in [*events, *[(False, 1, 0)] * len(events)]:
+        if is_arrival:
+            waiting.append(queue.add(length, rank=rank))
+        elif waiting:
+            taken = queue.take()
+            waiting.remove(taken)
+            for passed in waiting:
+                assert passed.arrived is not None
+                assert taken.arrived is not None
+                ranks = max(taken.spec.rank - passed.spec.rank, 0)
+                bound = passed.arrived + (passed.num_tokens + RANK_TOKENS * ranks) / AGE
+                assert taken.arrived <= bound
+    assert not waiting
+
+
+def test_a_stream_of_short_ones_does_not_starve_a_long_one() -> None:
+    queue = Queue.make()
+    long = queue.add(200)
+    for number in range(math.ceil(200 / AGE / 10) + 2):
+        queue.add(10)
+        if queue.take() is long:
+            assert number > 0
+            return
+    raise AssertionError("the long one was never admitted")
+
+
+@pytest.mark.parametrize("weight", [1.0, 3.0])
+def test_a_flood_leaves_others_their_share_by_weight(weight: float) -> None:
+    queue = Queue.make(slack_tokens=40)
+    for _ in range(200):
+        queue.add(10, b"flood")
+    for _ in range(60):
+        queue.add(20, b"modest", weight)
+    served = {b"flood": 0, b"modest": 0}
+    for _ in range(60):
+        taken = queue.take()
+        served[taken.spec.scope.account.name] += taken.num_tokens
+    assert served[b"modest"] / weight == pytest.approx(served[b"flood"], abs=60)
+
+
+def test_an_account_that_waited_for_nothing_has_saved_no_turns() -> None:
+    queue = Queue.make(slack_tokens=0)
+    for _ in range(40):
+        queue.add(10, b"busy")
+    for _ in range(20):
+        queue.take()
+    for _ in range(10):
+        queue.add(10, b"late")
+    names = [queue.take().spec.scope.account.name for _ in range(20)]
+    assert names[:10].count(b"late") <= 6
+
+
+def test_ranks_count_against_what_is_left() -> None:
+    queue = Queue.make()
+    low, high = queue.add(8), queue.add(400, rank=1)
+    assert [queue.take(), queue.take()] == [high, low]
+
+
+def test_short_head_passes_a_long_one_only_when_asked() -> None:
+    queue = Queue.make(short_tokens=10)
+    long, short = queue.add(11), queue.add(10)
+    queue.now += 10_000
+    later = queue.add(10)
+    queue.order.begin(queue.now)
+    assert queue.order.short_head() is short
+    queue.order.remove(short)
+    assert queue.order.short_head() is later
+    assert queue.order.head() is long
+    assert queue.order.goes_before(long, later)
+
+
+def chunked(kind: str, running: int = 8) -> Driver:
+    """A scheduler that computes a prompt of 33 tokens in five steps."""
+    return Driver.make(kind, budget=8, pages=128, running=running)
+
+
+PREFIX = list(range(100, 132))
+
+
+@pytest.mark.parametrize("kind", ["radix", "block"])
+def test_siblings_of_a_prefill_under_way_wait_for_it_and_compute_their_tails(kind: str) -> None:
+    driver = chunked(kind)
+    first = driver.add([*PREFIX, 1], max_tokens=1)
+    driver.step()
+    others = [driver.add([*PREFIX, 2 + number], max_tokens=1) for number in range(5)]
+    stranger = driver.add([900] * 9, max_tokens=1)
+    driver.run()
+    assert all(driver.right(number, 1) for number in (first, stranger, *others))
+    assert driver.runner.computed_tokens == len(PREFIX) + 1 + len(others) + 9
+
+
+@pytest.mark.parametrize("kind", sorted(CACHES))
+@pytest.mark.parametrize("what", ["abort", "fail"])
+def test_those_who_wait_for_a_prefill_that_ends_early_go_on_without_it(
+    kind: str, what: str
+) -> None:
+    driver = chunked(kind)
+    first = driver.add([*PREFIX, 1], max_tokens=1)
+    driver.step()
+    second = driver.add([*PREFIX, 2], max_tokens=1)
+    driver.step()
+    if what == "abort":
+        driver.scheduler.abort(first)
+    else:
+        assert driver.scheduler.plan() is not None
+        assert first in driver.scheduler.fail()
+    driver.run()
+    assert driver.right(second, 1)
+
+
+def test_one_that_leaves_the_prefill_half_way_is_let_go_there() -> None:
+    driver = chunked("radix", running=3)
+    driver.add([*PREFIX, *range(200, 240)], max_tokens=1)
+    driver.step()
+    other = driver.add([*PREFIX[:12], 7, 7], max_tokens=1)
+    for _ in range(7):
+        driver.step()
+    assert driver.right(other, 1)
+    assert driver.scheduler.num_running == 1
+
+
+def test_whoever_shares_what_is_cached_goes_before_a_shorter_stranger() -> None:
+    driver = Driver.make("radix", running=1, budget=64, pages=128)
+    driver.add([*PREFIX, 1], max_tokens=1)
+    driver.run()
+    stranger = driver.add([900] * 10, max_tokens=1)
+    sibling = driver.add([*PREFIX, 2], max_tokens=1)
+    driver.step()
+    assert sibling in driver.ended
+    assert stranger not in driver.ended
+
+
+def test_an_order_follows_a_cache_that_grows_and_is_evicted_under_it() -> None:
+    """Both happen while the sequence waits, and its place moves each time."""
+    driver = Driver.make("radix", running=1, budget=64, pages=14)
+    driver.add([900] * 5, max_tokens=6)
+    driver.step()
+    sibling = driver.add([*PREFIX, 2], max_tokens=1)
+    middle = driver.add([800] * 20, max_tokens=1)
+    driver.add([*PREFIX, 1], max_tokens=1)
+    order = driver.scheduler._order
+    driver.run()
+    ended = list(driver.ended)
+    assert ended.index(middle) < ended.index(sibling)
+    assert len(order) == 0
+    # The prefix is cached now: its next sibling is short, until strangers take all pages.
+    short = driver.add([*PREFIX, 3], max_tokens=1)
+    assert driver.scheduler._order.head().spec.id == short  # type: ignore[union-attr]
+    assert driver.scheduler._order.short_head().spec.id == short  # type: ignore[union-attr]
+    driver.run()
+    driver.add([700] * 50, max_tokens=1)
+    driver.run()
+    again = driver.add([*PREFIX, 4], max_tokens=1)
+    assert driver.scheduler._order.short_head() is None
+    driver.run()
+    assert driver.right(again, 1)
+
+
+def test_short_ones_have_a_share_of_each_step_beside_a_long_prefill() -> None:
+    driver = Driver.make("radix", budget=32, pages=256)
+    driver.add(list(range(300)), max_tokens=1)
+    driver.step()
+    short = driver.add([900] * 5, max_tokens=1)
+    driver.step()
+    assert short in driver.ended
+    rows = {row.sequence_id: len(row.tokens) // 4 for row in driver.runner.steps[-1].rows}
+    assert rows == {1: 27, short: 5}
+
+
+def test_short_ones_never_take_more_than_their_share_from_a_long_prefill() -> None:
+    driver = Driver.make("radix", budget=32, pages=512, running=30)
+    driver.add(list(range(200)), max_tokens=1)
+    driver.step()
+    for number in range(20):
+        driver.add([900 - number] * 6, max_tokens=1)
+    for _ in range(4):
+        driver.step()
+        rows = {row.sequence_id: len(row.tokens) // 4 for row in driver.runner.steps[-1].rows}
+        assert rows[1] >= 12
+
+
+def test_a_long_one_without_pages_is_not_overtaken_for_ever() -> None:
+    """Short ones that came later would always fit, so they may not take what it waits for."""
+    driver = Driver.make("radix", running=8, budget=16, pages=20)
+    for number in range(2):
+        driver.add([900 - number] * 4, max_tokens=12)
+    driver.step()
+    long = driver.add(list(range(64)), max_tokens=1)
+    for number in range(400):
+        driver.add([500 + number] * 4, max_tokens=8)
+        driver.step()
+        if long in driver.ended:
+            break
+    assert long in driver.ended

@@ -1,0 +1,127 @@
+"""Pages for sequences: what the scheduler does with the cache and the pool for one of them.
+
+    admit -> (grow, commit) ... -> give_back
+
+`admit` takes the pages of all tokens that are known, what the cache has of them included, or
+nothing. `commit` makes whole pages matchable as soon as their tokens are scheduled, and ties the
+gateway's boundaries to them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from worker.cache.interface import TOKEN_BYTES, Match, PrefixCache
+from worker.order.interface import Frontier
+from worker.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What came of an admission. copy: (source page, target page), to be made by the step."""
+
+    copy: tuple[int, int] | None = None
+
+
+class Allotment:
+    """Works on one cache and its pool."""
+
+    def __init__(self, cache: PrefixCache) -> None:
+        self._cache = cache
+        self._pool = cache.pool
+        self._page_size = cache.pool.page_size
+
+    def admit(self, sequence: Sequence, spare: int) -> Admitted | None:
+        """Gives a sequence the pages of all its known tokens; None: they can't be had.
+
+        spare: pages that must be left for those that run.
+        """
+        known = bytes(sequence.tokens[:-TOKEN_BYTES])
+        return self._admit(sequence, self._cache.match(sequence.spec.scope, known), spare)
+
+    def _admit(self, sequence: Sequence, match: Match, spare: int) -> Admitted | None:
+        scope = sequence.spec.scope
+        held = self._cache.hold(scope, match.pages)
+        if match.tail_page is not None:
+            self._pool.share([match.tail_page])
+            held.tail_source = match.tail_page
+        wanted = self.pages_for(sequence.num_tokens) - len(match.pages)
+        fresh = None
+        if wanted + spare <= self._pool.num_available:
+            fresh = self._pool.allocate(wanted, scope.account)
+        if fresh is None:
+            held.release(self._pool)
+            if match.tail_page is None or spare:
+                return None
+            # Alone and still too large: the page to copy from is the one that is missing.
+            return self._admit(sequence, Match(match.pages), spare)
+        held.pages += fresh
+        sequence.held = held
+        sequence.computed = len(match.pages) * self._page_size + match.tail_len
+        return Admitted(None if match.tail_page is None else (match.tail_page, fresh[0]))
+
+    def grow(self, sequence: Sequence) -> bool:
+        """Gets the page for one more token, if one is needed; False: there is none."""
+        held = sequence.held
+        assert held is not None
+        if len(held.pages) < self.pages_for(sequence.computed + 1):
+            fresh = self._pool.allocate(1, sequence.spec.scope.account)
+            if fresh is None:
+                return False
+            held.pages += fresh
+        return True
+
+    def give_back(self, sequence: Sequence) -> None:
+        """Releases the pages; what is computed of them stays cached."""
+        held, sequence.held = sequence.held, None
+        assert held is not None
+        computed = sequence.computed
+        if held.tail_source is not None:  # the copy may not have been made
+            computed -= computed % self._page_size
+        self._cache.finish(held, bytes(sequence.tokens), computed)
+
+    def commit(self, sequence: Sequence, end: int) -> list[int]:
+        """Makes the whole pages below `end` matchable; returns the page table up to there."""
+        held = sequence.held
+        assert held is not None
+        if end // self._page_size > held.num_committed:
+            self._cache.commit(held, bytes(sequence.tokens), end)
+        self._tag(sequence)
+        return held.pages[: self.pages_for(end)]
+
+    def settle(self, sequence: Sequence) -> None:
+        """A step is over: canonical pages take the place of duplicates."""
+        if sequence.held is not None:
+            sequence.held.settle(self._pool)
+
+    def frontier(self, sequence: Sequence, end: int) -> Frontier | None:
+        """What the next whole page behind `end` will continue; None: nobody can share that page.
+
+        Everything below `end` has been committed.
+        """
+        page_bytes = self._page_size * TOKEN_BYTES
+        num_pages = end // self._page_size
+        following = bytes(sequence.tokens[num_pages * page_bytes : (num_pages + 1) * page_bytes])
+        if end == sequence.num_tokens or len(following) < page_bytes:
+            return None
+        so_far = bytes(sequence.tokens[: num_pages * page_bytes])
+        num_matched, at = self._cache.match_pages(sequence.spec.scope, so_far)
+        return (at, following) if num_matched == num_pages else None
+
+    def pages_for(self, num_tokens: int) -> int:
+        """Pages that so many tokens take."""
+        return -(-num_tokens // self._page_size)
+
+    def _tag(self, sequence: Sequence) -> None:
+        """Ties the gateway's boundaries to the pages that have become matchable."""
+        held, boundaries = sequence.held, sequence.spec.boundaries
+        assert held is not None
+        while sequence.num_boundaries_stored < len(boundaries):
+            boundary = boundaries[sequence.num_boundaries_stored]
+            num_pages = boundary.num_tokens // self._page_size
+            if num_pages > held.num_committed:
+                return
+            if num_pages:
+                page = held.canonical(num_pages - 1)
+                self._cache.tags.store(page, boundary.digest, boundary.num_tokens)
+            sequence.num_boundaries_stored += 1
