@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import socket
 import sys
-from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-import uvicorn
-
 from gateway.assembly import build
 from gateway.config import ConfigError, GatewayConfig, load, worker_flag
-from gateway.http.app import Express
-from gateway.http.connection import Connection
+from gateway.http.public_server import PublicServer
 from gateway.telemetry.log import set_up_logging
 
 
@@ -32,31 +27,18 @@ def main() -> None:
     admin_listener = None if admin.port is None else _listen(admin.host, admin.port)
     host, port = listener.getsockname()[:2]
     log.info("listening", host=host, port=port, workers=len(config.workers))
+    if not config.looks_for_workers:
+        log.warning("no_workers_named", reason="set workers, dns, foreign or redis.workers")
     try:
         gateway = build(config, log, admin_listener)
     except ConfigError as error:
         _refuse(error)
-    uvicorn.Server(serving_config(gateway.app, config)).run(sockets=[listener])
+    PublicServer(gateway.app, config).run(sockets=[listener])
 
 
 def _refuse(error: ConfigError) -> NoReturn:
     print(f"gateway: {error}", file=sys.stderr)
     sys.exit(2)
-
-
-def serving_config(app: Express, config: GatewayConfig) -> uvicorn.Config:
-    """How uvicorn runs the application."""
-    return uvicorn.Config(
-        app,
-        http=partial(Connection, config.limits, app.on_stall),  # type: ignore[arg-type]
-        ws="none",
-        lifespan="on",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=math.ceil(config.shutdown_s),
-    )
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -72,12 +54,13 @@ def _configure(arguments: list[str]) -> GatewayConfig:
     parser.add_argument("--config", type=Path, help="settings file (YAML or JSON)")
     parser.add_argument("--host", help="address to listen on")
     parser.add_argument("--port", type=int, help="port to listen on; 0 takes any free one")
+    parser.add_argument("--shutdown-s", type=float, help="what running requests get in the end")
     parser.add_argument(
         "--worker",
         action="append",
         type=worker_flag,
         metavar="[NAME=]HOST:PORT",
-        help="a worker to link to, in place of the file's; may be repeated",
+        help="a worker to link to, besides the file's; may be repeated",
     )
     given = vars(parser.parse_args(arguments))
     path = given.pop("config")

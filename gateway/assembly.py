@@ -30,10 +30,12 @@ from gateway.fleet.workers import Fleet, Worker
 from gateway.http.admin import AdminService, build_admin
 from gateway.http.admin_server import serving_admin
 from gateway.http.app import Express, Service, build_app
+from gateway.http.catalogue import Catalogue
 from gateway.part import Means
 from gateway.pipeline import Pipeline
 from gateway.queueing.credit import has_credit
 from gateway.queueing.dispatcher import Dispatcher
+from gateway.routing.public import PublicPrefixes
 from gateway.routing.router import Router
 from gateway.telemetry.lag import LoopLag
 from gateway.telemetry.log import EventLog
@@ -61,6 +63,7 @@ class _Parts:
     telemetry: Telemetry
     tenancy: Tenancy
     fleet: Fleet
+    catalogue: Catalogue
     router: Router
 
 
@@ -79,6 +82,7 @@ def build(
         telemetry=telemetry,
         tenancy=build_tenancy(config, Surroundings(telemetry.registry, log)),
         fleet=fleet,
+        catalogue=Catalogue(fleet, config.aliases),
         router=Router(fleet, routing, telemetry),
     )
     telemetry.watch_workers(lambda: [(w.name, w.gauges()) for w in fleet.workers()])
@@ -88,7 +92,7 @@ def build(
         parts.router.follow_fleet,
         LoopLag(telemetry).watch,
         service.pipeline.means.dispatcher.watch,
-        Discovery(_sources(parts), links.follow).watch,
+        Discovery(_sources(parts), links.follow, log).watch,
         *(member.run for member in _foreign(parts)),
     ]
     contexts = [parts.tenancy.serving, *_admin(parts, service, admin_listener)]
@@ -104,12 +108,14 @@ def _service(parts: _Parts) -> Service:
         tenants=parts.tenancy.tenants,
         quotas=parts.tenancy.quotas,
         fleet=parts.fleet,
+        catalogue=parts.catalogue,
         pipeline=Pipeline(_means(parts), parts.config.keep_alive_s),
         telemetry=parts.telemetry,
         log=parts.log,
         make_id=_ids(secrets.token_hex(8)),
         draw_seed=partial(chance.getrandbits, 62),
         wall_clock=time.time,
+        public=PublicPrefixes(one.messages for one in parts.config.public_prefixes),
     )
 
 
@@ -119,6 +125,8 @@ def _means(parts: _Parts) -> Means:
     ahead = config.queue.credit_ahead
 
     def takes(worker: Worker, num_sequences: int = 1) -> bool:
+        if dispatcher.keeps(worker):
+            return False
         return fleet.allows(worker) and has_credit(worker, ahead, num_sequences)
 
     dispatcher = Dispatcher(config.queue, clock, lambda model: fleet.has_room(model, takes))
@@ -178,8 +186,9 @@ def _admin(
     """The admin API's own server, if there is one."""
     if listener is None:
         return []
-    directory, workers = parts.tenancy.directory, parts.fleet.workers
-    admin = build_admin(AdminService(parts.config, directory, workers, parts.log, service.make_id))
+    directory, catalogue = parts.tenancy.directory, parts.catalogue
+    serving = AdminService(parts.config, directory, catalogue, parts.log, service.make_id)
+    admin = build_admin(serving)
     return [partial(serving_admin, admin, listener, parts.config.limits, parts.log)]
 
 

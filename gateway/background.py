@@ -30,7 +30,7 @@ async def running(
     works: Sequence[Work], close: Callable[[], Awaitable[None]], log: EventLog
 ) -> AsyncIterator[None]:
     """The works run, each begun again when it fails; close: what comes after their end."""
-    tasks = [asyncio.create_task(_for_ever(work, log)) for work in works]
+    tasks = [asyncio.create_task(for_ever(work, log)) for work in works]
     try:
         yield
     finally:
@@ -40,11 +40,12 @@ async def running(
         await close()
 
 
-async def _for_ever(work: Work, log: EventLog) -> None:
+async def for_ever(work: Work, log: EventLog) -> None:
     """A background work that fails is told of and begun again."""
+    inner = getattr(work, "func", work)
     while True:
         try:
             await work()
         except Exception:
-            log.exception("background_failed", work=getattr(work, "__qualname__", ""))
+            log.exception("background_failed", work=getattr(inner, "__qualname__", ""))
         await asyncio.sleep(1.0)

@@ -214,8 +214,8 @@ class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     credit_ahead: of what a worker runs together, how much more it is sent. hold_s: how long a
     request waits for others of its prefix before it is sent. max_wait_s: then 503. ageing_s: a
     wait that lifts a tenant one priority class. bypass_s: how long one prefix may go first.
-    max_waiting: of all tenants; then 503. no_worker_s: how long a model whose last worker left is
-    waited for before requests get 503.
+    max_waiting: of all tenants; then 503. no_worker_s: how long a model whose last worker left, or
+    drains, is waited for before requests get 503.
     """
 
     credit_ahead: Annotated[float, Meta(ge=0)] = 0.25
@@ -231,8 +231,17 @@ class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         refuse_more("hold_s", self.hold_s, "max_wait_s", self.max_wait_s)
 
 
+class PublicPrefixConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """First messages of a chat that every tenant shares, exactly as clients send them."""
+
+    messages: Annotated[tuple[dict[str, Any], ...], Meta(min_length=1, max_length=100)]
+
+
 class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole gateway. aliases: further names of served models. port 0: any free one."""
+    """The whole gateway. aliases: further names of served models. port 0: any free one.
+
+    public_prefixes: beginnings of chats that all tenants share.
+    """
 
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
@@ -241,6 +250,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dns: DnsConfig | None = None
     foreign: tuple[ForeignConfig, ...] = ()
     aliases: dict[str, str] = {}
+    public_prefixes: Annotated[tuple[PublicPrefixConfig, ...], Meta(max_length=1000)] = ()
     tenants: tuple[TenantConfig, ...] = ()
     tenants_file: str | None = None
     quota: QuotaConfig = QuotaConfig()
@@ -274,13 +284,18 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if not tenant.keys:
                 raise ValueError(f"tenants[{position}].keys is []: at least one")
 
+    @property
+    def looks_for_workers(self) -> bool:
+        """Whether any source of workers is named."""
+        return bool(self.workers or self.dns or self.foreign or self.redis.workers)
+
 
 def load(
     path: Path | None, flags: dict[str, object], environment: Mapping[str, str] | None = None
 ) -> GatewayConfig:
     """The file's settings with the flags, and secrets of the environment, put over them.
 
-    Raises ConfigError.
+    Paths in the file are meant from its folder. Raises ConfigError.
     """
     settings: dict[str, Any] = {}
     if path is not None:
@@ -291,7 +306,8 @@ def load(
         if not isinstance(read, dict | None):
             raise ConfigError(f"{path}: must be a mapping of settings")
         settings.update(read or {})
-    settings.update(flags)
+        _anchor(settings, path.parent)
+    _lay_over(settings, flags)
     url = (environment or {}).get("PANDO_REDIS_URL")
     if url and isinstance(settings.setdefault("redis", {}), dict):
         settings["redis"] = {**settings["redis"], "url": url}
@@ -302,6 +318,24 @@ def load(
         raise ConfigError(explain(str(error), settings, GatewayConfig)) from error
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def _anchor(settings: dict[str, Any], folder: Path) -> None:
+    """A path in a file is meant from the file's folder."""
+    link = settings.get("link")
+    tls = link.get("tls") if isinstance(link, dict) else None
+    for holder, names in ((settings, ("tenants_file",)), (tls, ("ca", "cert", "key"))):
+        for name in names:
+            if isinstance(holder, dict) and isinstance(holder.get(name), str):
+                holder[name] = str(folder / holder[name])
+
+
+def _lay_over(settings: dict[str, Any], flags: dict[str, object]) -> None:
+    """Flags win over the file; workers of flags come in addition to its own."""
+    workers = settings.get("workers")
+    settings.update(flags)
+    if isinstance(workers, list) and isinstance(flags.get("workers"), list):
+        settings["workers"] = [*workers, *settings["workers"]]
 
 
 def worker_flag(text: str) -> dict[str, str]:

@@ -23,6 +23,7 @@
     │   ├── NoWorker                   none is linked for the model
     │   ├── Overloaded                 the workers' queues are full
     │   ├── Draining                   the worker is leaving
+    │   ├── ShuttingDown               the gateway is leaving, and waited as long as it may
     │   ├── TenantsUnknown             where tenants are kept cannot be read, so whose key it is
     │   └── StoreUnavailable           admin API: where it is kept cannot be reached
     └── RequestTimeout            504  the answer took longer than it may
@@ -154,6 +155,10 @@ class Draining(Unavailable):
     """The worker is leaving."""
 
 
+class ShuttingDown(Unavailable):
+    """The gateway is leaving, and what ran had its time."""
+
+
 class TenantsUnknown(Unavailable):
     """Where tenants are kept was never read, so nobody knows whose key it is."""
 
@@ -212,6 +217,9 @@ FACES: dict[type[GatewayError], Face] = {
     ),
     Draining: Face(
         503, "server_error", "draining", "The worker is shutting down. Please try again.", 1
+    ),
+    ShuttingDown: Face(
+        503, "server_error", "shutting_down", "The gateway is shutting down. Please try again.", 1
     ),
     TenantsUnknown: Face(
         503, "server_error", "tenants_unknown", "API keys cannot be checked right now.", 2

@@ -11,7 +11,7 @@ A part moves when the dispatcher places it or its run takes its events; nothing 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -40,6 +40,8 @@ from gateway.telemetry.metrics import Record, Telemetry
 from gateway.tenancy.estimate import estimated_prompt_tokens
 
 _RETRIABLE = (WorkerLost, Overloaded, Draining)
+# What counts against a worker that is still there: a server in the fleet loses a request at a time.
+_WORKERS_FAULT = (InternalError, WorkerLost)
 # Workers that hand a part back one after the other; more of it is a failure all the same.
 _MAX_HAND_BACKS = 32
 # What an output token weighs in a tenant's turn, against a prompt token's 1.
@@ -70,7 +72,10 @@ class Means:
 
 @dataclass(slots=True, eq=False)
 class PartRun:
-    """How far a part has come. deliver: where its events go, failures to place it included."""
+    """How far a part has come. deliver: where its events go, failures to place it included.
+
+    narrow: as Placing.narrow.
+    """
 
     means: Means
     job: Job
@@ -79,6 +84,7 @@ class PartRun:
     deliver: Callable[[Event], None]
     first_choice: int = 0
     route: Route | None = None
+    narrow: Worker | None = None
     _ticket: Ticket = field(init=False)
     _given: GivenOut = field(default_factory=GivenOut)
     _avoid: set[Worker] = field(default_factory=set)
@@ -190,7 +196,7 @@ class PartRun:
         worker = self.route.worker if self.route else None
         self.release()
         error = failed.error
-        if was_placed and worker is not None and isinstance(error, InternalError):
+        if was_placed and worker is not None and isinstance(error, _WORKERS_FAULT):
             self.means.fleet.failed(worker)
         if not was_placed or worker is None or not self._may_go_on(error):
             raise error
@@ -253,9 +259,12 @@ class PartRun:
         Raises NoWorker, or the error for which the last worker was left.
         """
         means = self.means
+        self.narrow, before = None, self.narrow
         try:
             return means.router.route(self.part.want, self._avoid, self._is_eligible)
         except NoCredit:
+            if self.part.ask.decoding.n > 1:
+                self.narrow = self._with_some_room(before)
             return None
         except NoWorker as error:
             if self._avoid:
@@ -268,8 +277,24 @@ class PartRun:
 
     def _is_eligible(self, worker: Worker) -> bool:
         """Whether the worker may have it now: credit, and what was given out can go on there."""
-        can_go_on = worker.info.resumes or not self._given
-        return can_go_on and self.means.takes(worker, self.part.ask.decoding.n)
+        return self._suits(worker) and self.means.takes(worker, self.part.ask.decoding.n)
+
+    def _suits(self, worker: Worker) -> bool:
+        """Whether what was given out can go on there."""
+        return worker.info.resumes or not self._given
+
+    def _with_some_room(self, before: Worker | None) -> Worker | None:
+        """A worker that may have it and takes some choices; the same as before while that lives."""
+        means, want = self.means, self.part.want
+        if before is not None and means.fleet.allows(before):
+            with suppress(NoCredit, NoWorker):
+                return means.router.route(want, self._avoid, lambda one: one is before).worker
+        with suppress(NoCredit, NoWorker):
+            return means.router.route(want, self._avoid, self._takes_some).worker
+        return None
+
+    def _takes_some(self, worker: Worker) -> bool:
+        return self._suits(worker) and self.means.takes(worker)
 
     def _unplaceable(self, error: GatewayError) -> bool:
         """No worker can have it: who entered it is told, or its run if it waited."""

@@ -98,10 +98,24 @@ class Resume(msgspec.Struct, frozen=True):
     finished: bool = False
 
 
+class Share(msgspec.Struct, frozen=True):
+    """What a tenant may have of each worker. priority: a higher one is served sooner.
+
+    weight: its part of work and cache, relative to others. cache_share, cache_cap: the fractions of
+    the cache that it keeps while it is active, and that may lie unused for it.
+    """
+
+    priority: int = 0
+    weight: float = 1.0
+    cache_share: float = 0.0
+    cache_cap: float = 1.0
+
+
 class Ask(msgspec.Struct, frozen=True):
     """All that one worker needs to answer one prompt.
 
     expected_tokens: prompt tokens that it will have to compute, as far as the gateway knows.
+    public_messages: of a chat, how many of the first (and the tools) every tenant may share.
     """
 
     trace_id: str
@@ -112,6 +126,8 @@ class Ask(msgspec.Struct, frozen=True):
     boundaries: tuple[Boundary, ...] = ()
     expected_tokens: int = 0
     resume: tuple[Resume, ...] = ()
+    share: Share = Share()
+    public_messages: int = 0
 
 
 class FinishReason(enum.Enum):

@@ -22,6 +22,9 @@ from gateway.fields import (
     refuse_repeats,
 )
 
+# Keys that one tenant may have.
+MAX_KEYS = 100
+
 
 class PolicyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """By which rule requests choose a worker; the fleet's default, or a tenant's own.
@@ -98,17 +101,21 @@ class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     models: what it may use; None: all. keys: sha256 of each key, in hex, or more of it. policy: how
     its requests choose a worker; None: the fleet's. weight: its share where requests wait, relative
-    to others of its priority. debug: whether it may see why a request went where it went.
+    to others of its priority, and of a full cache. cache_share: the fraction of each worker's cache
+    that it keeps while it is active. cache_cap: the fraction that may lie unused for it. debug:
+    whether it may see why a request went where it went.
     """
 
     id: Name
-    keys: Annotated[tuple[KeyDigest | KeyConfig, ...], Meta(max_length=100)] = ()
+    keys: Annotated[tuple[KeyDigest | KeyConfig, ...], Meta(max_length=MAX_KEYS)] = ()
     namespace: Name | None = None
     models: Annotated[tuple[str, ...], Meta(max_length=1000)] | None = None
     policy: PolicyConfig | None = None
     weight: Annotated[float, Meta(ge=0.001, le=1000)] = 1.0
     priority: Annotated[str, Meta(pattern="^(high|normal|low)$")] = "normal"
     quota: TenantQuota = TenantQuota()
+    cache_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    cache_cap: Annotated[float, Meta(ge=0, le=1)] = 1.0
     debug: bool = False
 
     def __post_init__(self) -> None:

@@ -134,19 +134,22 @@ def run_failover(
     streams: Annotated[int, typer.Option(min=1, help="Live streams.")] = 64,
     rounds: Annotated[int, typer.Option(min=1, help="Losses.")] = 20,
     new_tokens: Annotated[int, typer.Option(min=16, help="Tokens of each choice.")] = 48,
-    loss: Annotated[str, typer.Option(help="kill (-9) or leave (SIGTERM).")] = "kill",
+    loss: Annotated[
+        failover.Loss, typer.Option(help="kill: -9; leave: SIGTERM.")
+    ] = failover.Loss.KILL,
 ) -> None:
     """Lose a worker under live streams, again and again; their clients should not notice."""
     shape = failover.Shape(streams, rounds, new_tokens, loss)
-    flags = ("--drain-s", "0.5") if loss == "leave" else ()
+    flags = ("--drain-s", "0.5") if loss is failover.Loss.LEAVE else ()
     try:
         with running(PartsWish(model, workers, worker_flags=flags)) as parts:
             outcome = asyncio.run(
                 failover.measure(parts, shape, lambda text: progress.print(text, highlight=False))
             )
+        told = failover.report(outcome)
     except (LoadTestError, httpx.HTTPError) as error:
         _refuse(error)
-    show(failover.report(outcome), Console())
+    show(told, Console())
 
 
 @app.command(overhead.NAME)

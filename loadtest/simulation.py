@@ -4,7 +4,8 @@
                                                └ cache events reach every gateway `lag_s` later
 
 Thousands of requests a second, so weights and rules are tried here first. What it leaves out: the
-gateways' own time, batching, and answers that differ in length from what was recorded.
+gateways' queue and credit (all that waits waits at an engine), their own time, batching, and answers
+that differ in length from what was recorded.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ class Setting:
     seed: int = 0
 
 
-class _NoDoor:
-    """Nobody is asked."""
+class NoDoor:
+    """Nobody is asked: only decisions are made."""
 
     def submit(self, ask: Ask, deliver: Deliver) -> AbstractContextManager[None]:  # noqa: ARG002
         """Never called."""
-        raise AssertionError("a simulation asks nobody")
+        raise AssertionError("nobody is asked")
 
 
 @dataclass(slots=True)
@@ -144,7 +145,7 @@ class Simulation:
         self._engines[name] = _Engine(name, cache, [0] * len(self._gateways))
         info = WorkerInfo(name, "first", MODEL, prefix_cache="radix")
         for gateway in self._gateways:
-            worker = gateway.fleet.join(info, _NoDoor())
+            worker = gateway.fleet.join(info, NoDoor())
             gateway.ledgers[name] = Ledger(worker.view)
 
     def _grow(self) -> None:

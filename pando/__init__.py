@@ -1,4 +1,4 @@
 """What a user types, and later imports: the `pando` command, over HTTP and child processes only.
 
-Read in this order: `command`, `up` -> `children`, `check` over `machine` <- `probe`.
+Read in this order: `command`, `up` -> `keeper` -> `children`, `check` over `machine` <- `probe`.
 """

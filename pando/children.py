@@ -62,6 +62,7 @@ class Children:
         self._cwd = cwd
         self._grace_s = grace_s
         self._running: list[Child] = []
+        self._names: set[str] = set()
 
     def __enter__(self) -> Children:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -78,9 +79,12 @@ class Children:
     def start(
         self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> Child:
-        """Returns the started process."""
+        """Returns the started process. The log of one that bore the name before is kept."""
         log = self._folder / f"{name}.log"
-        with log.open("wb") as output:
+        mode = "ab" if name in self._names else "wb"
+        self._names.add(name)
+        with log.open(mode) as output:
+            written = output.tell()
             process = subprocess.Popen(
                 command,
                 cwd=self._cwd,
@@ -89,9 +93,9 @@ class Children:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 process_group=0,
-                preexec_fn=_dying_with(os.getpid()),  # noqa: PLW1509 - no thread runs yet
+                preexec_fn=_dying_with(os.getpid()),  # noqa: PLW1509 - it takes no lock
             )
-        child = Child(name, log, process)
+        child = Child(name, log, process, written)
         self._running.append(child)
         return child
 
@@ -109,19 +113,28 @@ class Children:
         _signal_group(child, signal.SIGKILL)
         self._running.remove(child)
 
+    def end(self, child: Child, grace_s: float) -> None:
+        """Ends one before the others, with a grace of its own."""
+        self._running.remove(child)
+        _end([child], grace_s)
+
     def stop(self) -> None:
         """Ends all: SIGTERM, and SIGKILL for those and their offspring that outstay the grace."""
-        for child in self._running:
-            _signal_group(child, signal.SIGTERM)
-        deadline = time.monotonic() + self._grace_s
-        while time.monotonic() < deadline:
-            if all(child.process.poll() is not None for child in self._running):
-                break
-            time.sleep(POLL_S)
-        for child in self._running:
-            _signal_group(child, signal.SIGKILL)
-            child.process.wait()
+        _end(self._running, self._grace_s)
         self._running.clear()
+
+
+def _end(children: Sequence[Child], grace_s: float) -> None:
+    for child in children:
+        _signal_group(child, signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    while time.monotonic() < deadline:
+        if all(child.process.poll() is not None for child in children):
+            break
+        time.sleep(POLL_S)
+    for child in children:
+        _signal_group(child, signal.SIGKILL)
+        child.process.wait()
 
 
 def _signal_group(child: Child, number: signal.Signals) -> None:

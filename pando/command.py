@@ -49,6 +49,18 @@ Verbose = Annotated[bool, typer.Option("--verbose", help="Show every process's l
 WorkerFlag = Annotated[
     list[str] | None, typer.Option(help="A further flag for each worker; may be repeated.")
 ]
+GatewayConfig = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True,
+        dir_okay=False,
+        metavar="FILE",
+        help="The gateway's settings (docs/operations.md); the workers here come in addition.",
+    ),
+]
+ShutdownS = Annotated[
+    float, typer.Option(min=0.1, help="What running requests get after Ctrl-C, seconds.")
+]
 
 
 @app.command()
@@ -65,6 +77,8 @@ def up(  # noqa: PLR0913 - one parameter is one option
     log_folder: LogFolder = None,
     verbose: Verbose = False,
     worker_flag: WorkerFlag = None,
+    gateway_config: GatewayConfig = None,
+    shutdown_s: ShutdownS = 5.0,
 ) -> None:
     """Start a gateway and its workers on this machine, until Ctrl-C."""
     console = Console(stderr=True, soft_wrap=True)
@@ -82,6 +96,8 @@ def up(  # noqa: PLR0913 - one parameter is one option
             log_folder=log_folder or default_log_folder(port),
             verbose=verbose,
             worker_flags=tuple(worker_flag or ()),
+            gateway_config=gateway_config,
+            shutdown_s=shutdown_s,
         )
         Up(options, console).run()
     except PandoError as error:

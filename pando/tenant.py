@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from pando.errors import PandoError
-from pando.tenant_client import AdminClient, AdminError, Record
+from pando.tenant_client import AdminClient, Record
 from pando.tenant_text import (
     LIMITS,
     NONE,
@@ -29,9 +29,6 @@ from pando.tenant_text import (
 )
 
 DEFAULT_ADMIN_URL = "http://127.0.0.1:8001"
-# What PUT takes of what GET gives.
-SETTINGS = ("namespace", "models", "policy", "weight", "priority", "quota", "debug")
-ATTEMPTS = 5
 
 app = typer.Typer(no_args_is_help=True, help="Tenants, their keys and what they used.")
 key_app = typer.Typer(no_args_is_help=True, help="A tenant's API keys.")
@@ -58,6 +55,8 @@ Requests = Annotated[str | None, typer.Option("--requests-per-minute", help="A n
 Tokens = Annotated[str | None, typer.Option("--tokens-per-minute", help="A number or none.")]
 Concurrency = Annotated[str | None, typer.Option(help="Requests at a time; a number or none.")]
 MaxQueued = Annotated[str | None, typer.Option(help="Requests that wait; a number or none.")]
+CacheShare = Annotated[float | None, typer.Option(help="Of each cache, kept for it: 0 to 1.")]
+CacheCap = Annotated[float | None, typer.Option(help="Of each cache, at most unused for it.")]
 Debug = Annotated[bool | None, typer.Option(help="Whether it may see how it was routed.")]
 KeyName = Annotated[str | None, typer.Option("--name", help="What the key is called.")]
 ExpiresIn = Annotated[str | None, typer.Option(help="When it ends: 90s, 15m, 24h, 30d.")]
@@ -78,6 +77,8 @@ def add(  # noqa: PLR0913 - one parameter is one option
     tokens_per_minute: Tokens = None,
     concurrency: Concurrency = None,
     max_queued: MaxQueued = None,
+    cache_share: CacheShare = None,
+    cache_cap: CacheCap = None,
     debug: Debug = None,
     no_key: Annotated[bool, typer.Option("--no-key", help="Make no key yet.")] = False,
     admin_url: AdminUrl = DEFAULT_ADMIN_URL,
@@ -86,8 +87,9 @@ def add(  # noqa: PLR0913 - one parameter is one option
     wishes = dict(locals())  # the options by their names
     with sentences("add"):
         client = connect(admin_url)
-        client.create(tenant, changed({}, wishes))
+        made = client.create(tenant, named(wishes))
         say(f"Tenant {tenant} is there.")
+        tell_warnings(made)
         if not no_key:
             tell_key(client.add_key(tenant, None, None), tenant)
 
@@ -111,6 +113,7 @@ def show(tenant: Tenant, as_json: AsJson = False, admin_url: AdminUrl = DEFAULT_
     with sentences("show"):
         found = connect(admin_url).tenant(tenant)
         show_all(found, as_json, lambda: [f"{name:10} {text}" for name, text in describe(found)])
+        tell_warnings(found)
 
 
 @app.command("set")
@@ -128,24 +131,18 @@ def set_(  # noqa: PLR0913 - one parameter is one option
     tokens_per_minute: Tokens = None,
     concurrency: Concurrency = None,
     max_queued: MaxQueued = None,
+    cache_share: CacheShare = None,
+    cache_cap: CacheCap = None,
     debug: Debug = None,
     admin_url: AdminUrl = DEFAULT_ADMIN_URL,
 ) -> None:
     """Change what is named, and leave the rest; requests that run keep what they began with."""
     wishes = dict(locals())  # the options by their names
     with sentences("set"):
-        client = connect(admin_url)
-        for attempt in range(ATTEMPTS):
-            found = client.tenant(tenant)
-            before = {name: found[name] for name in SETTINGS}
-            try:
-                found = client.replace(tenant, changed(before, wishes), found["etag"])
-                break
-            except AdminError as error:
-                if error.code != "tenant_changed" or attempt + 1 == ATTEMPTS:
-                    raise
+        found = connect(admin_url).change(tenant, named(wishes))
         for name, text in describe(found):
             say(f"{name:10} {text}")
+        tell_warnings(found)
 
 
 @app.command()
@@ -254,43 +251,36 @@ def key_list(
         show_all(keys, as_json, lambda: columns(("key", "made", "ends", ""), rows))
 
 
+# Settings that are sent as they are given.
+PLAIN = ("weight", "priority", "cache_share", "cache_cap", "debug")
+
+
 def connect(admin_url: str) -> AdminClient:
     """Returns a client with the environment's key."""
     return AdminClient(admin_url, os.environ.get("PANDO_ADMIN_KEY"))
 
 
-def changed(settings: Record, wishes: Record) -> Record:
-    """Returns the settings with what was wished in them; what was not named stays."""
-    after = dict(settings)
-    for name in ("weight", "priority", "debug"):
-        if wishes[name] is not None:
-            after[name] = wishes[name]
+def named(wishes: Record) -> Record:
+    """Returns what the options name of a tenant, as the admin API takes it; null for `none`."""
+    settings = {name: wishes[name] for name in PLAIN if wishes[name] is not None}
     if wishes["namespace"] is not None:
-        after["namespace"] = None if wishes["namespace"] == NONE else wishes["namespace"]
+        settings["namespace"] = None if wishes["namespace"] == NONE else wishes["namespace"]
     if wishes["model"]:
-        after["models"] = None if wishes["model"] == [NONE] else wishes["model"]
-    limits = dict(after.get("quota") or {})
-    for name in LIMITS:
-        if wishes[name] is not None:
-            limits[name] = parse_limit(name, wishes[name])
-    after["quota"] = limits
-    return _with_policy(after, wishes)
+        settings["models"] = None if wishes["model"] == [NONE] else wishes["model"]
+    limits = {name: parse_limit(name, wishes[name]) for name in LIMITS if wishes[name] is not None}
+    return {**settings, **({"quota": limits} if limits else {}), **_policy(wishes)}
 
 
-def _with_policy(settings: Record, wishes: Record) -> Record:
-    workers, shard_size = wishes["policy_worker"], wishes["shard_size"]
-    if wishes["policy"] == NONE:
-        return {**settings, "policy": None}
-    chosen: Record = {}
-    if wishes["policy"] is not None:
-        chosen["name"] = wishes["policy"]
-    elif settings.get("policy") is not None:
-        chosen.update(settings["policy"])
-    if workers:
-        chosen["workers"] = workers
-    if shard_size is not None:
-        chosen["shard_size"] = shard_size
-    return {**settings, "policy": chosen or None}
+def _policy(wishes: Record) -> Record:
+    """Another policy takes nothing over from the one before."""
+    name = wishes["policy"]
+    if name == NONE:
+        return {"policy": None}
+    chosen = {"workers": wishes["policy_worker"] or None, "shard_size": wishes["shard_size"]}
+    if name is not None:
+        return {"policy": {"name": name, **chosen}}
+    chosen = {field: value for field, value in chosen.items() if value is not None}
+    return {"policy": chosen} if chosen else {}
 
 
 @contextmanager
@@ -308,6 +298,12 @@ def tell_key(key: Record, tenant: str) -> None:
     end = f", until {moment(key['expires_at'])}" if key["expires_at"] else ""
     say(f"Key {key['id']} of {tenant}{end}; it is shown this once:")
     typer.echo(key["key"])
+
+
+def tell_warnings(tenant: Record) -> None:
+    """What the gateway finds doubtful about it."""
+    for warning in tenant["warnings"]:
+        say(f"Warning: {warning}")
 
 
 def say(text: str) -> None:

@@ -43,9 +43,9 @@ class AdminClient:
         """A tenant that was not there before."""
         return self._ask("PUT", _path(id_), settings, headers={"if-none-match": "*"})
 
-    def replace(self, id_: str, settings: Record, etag: str) -> Record:
-        """The tenant is so, if it still is what the etag names."""
-        return self._ask("PUT", _path(id_), settings, headers={"if-match": f'"{etag}"'})
+    def change(self, id_: str, settings: Record) -> Record:
+        """The tenant as it is when what is named is so, and null its default."""
+        return self._ask("PATCH", _path(id_), settings)
 
     def remove(self, id_: str) -> None:
         """The tenant is gone."""

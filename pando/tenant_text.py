@@ -52,6 +52,7 @@ def describe(tenant: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("priority", tenant["priority"]),
         ("weight", f"{tenant['weight']:g}"),
         ("quota", quota(tenant)),
+        ("cache", f"keeps {tenant['cache_share']:.0%}, at most {tenant['cache_cap']:.0%} unused"),
         ("policy", policy(tenant)),
         ("debug", "yes" if tenant["debug"] else "no"),
         ("keys", ", ".join(key_words(key) for key in tenant["keys"]) or NONE),

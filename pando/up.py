@@ -1,7 +1,9 @@
 """`pando up`: a gateway and its workers on this machine, as child processes of the command.
 
 prepare the model once -> start workers and gateway -> wait until all are linked -> announce
--> watch; Ctrl-C, SIGTERM or the end of any one ends them all
+-> watch, and start workers that died again -> Ctrl-C, SIGTERM or the gateway's end ends them all
+
+The gateway leaves first: what runs is finished by workers that are still there, or fails in words.
 """
 
 from __future__ import annotations
@@ -17,23 +19,30 @@ from pathlib import Path
 
 import httpx
 from rich.console import Console
-from rich.status import Status
 
 from pando.announcement import Serving, announcement
-from pando.children import Children
+from pando.children import Child, Children
 from pando.errors import ChildDied, StartFailed
+from pando.keeper import Keeper, Patience
 from pando.ports import client_url, free_ports, listens, refuse_taken_port
 
 ROOT = Path(__file__).resolve().parent.parent
 POLL_S = 0.2
-# What running requests get after Ctrl-C; the processes are killed a few seconds later.
+# Behind the gateway nothing runs any more: what a worker needs to leave, at most.
 DRAIN_S = 5
+# What a gateway may take beyond its shutdown_s before it is killed: to tell clients that take
+# their time, to write what tenants used, to close the links.
+FAREWELL_S = 15.0
 START_TIMEOUT_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """What `pando up` is asked for. threads: per worker. kv_memory: per worker, as "1GiB"."""
+    """What `pando up` is asked for. threads: per worker. kv_memory: per worker, as "1GiB".
+
+    gateway_config: the gateway's own settings file. shutdown_s: what running requests get in the
+    end.
+    """
 
     model: str
     num_workers: int
@@ -46,6 +55,8 @@ class UpOptions:
     log_folder: Path
     verbose: bool = False
     worker_flags: tuple[str, ...] = ()
+    gateway_config: Path | None = None
+    shutdown_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +71,15 @@ class Programs:
 
 @dataclass(slots=True)
 class Up:
-    """One run of `pando up`. console: for progress; what is served goes to standard output."""
+    """One run of `pando up`. console: for progress; what is served goes to standard output.
+
+    patience: with workers that die.
+    """
 
     options: UpOptions
     console: Console
     programs: Programs = field(default_factory=Programs)
+    patience: Patience = field(default_factory=Patience)
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -76,14 +91,15 @@ class Up:
             self._prepare(children)
             if self.stopping.is_set():
                 return
-            addresses = self._start_workers(children)
-            serving = self._wait_until_ready(children, addresses)
-            if serving is None:
+            keeper = Keeper(children, self._say, self.patience)
+            addresses = self._start_workers(keeper)
+            gateway = self._start_gateway(children, addresses)
+            if gateway is None or not self._announce(children):
                 return
-            print(announcement(serving), flush=True)
-            while not self.stopping.wait(POLL_S):
-                self._look_after(children, self.options.verbose)
+            keeper.loaded()
+            self._watch(children, keeper, gateway)
             self.console.print("Stopping.")
+            children.end(gateway, self.options.shutdown_s + FAREWELL_S)
 
     def _prepare(self, children: Children) -> None:
         """Makes the model ready once, before several workers ask for it."""
@@ -98,58 +114,76 @@ class Up:
         if child.process.returncode:
             raise StartFailed(child.last_lines())
 
-    def _start_workers(self, children: Children) -> dict[str, str]:
+    def _start_workers(self, keeper: Keeper) -> dict[str, str]:
         """Returns the workers' addresses by name."""
         options = self.options
         ports = iter(free_ports(2 * options.num_workers))
         addresses = {f"worker-{n}": f"127.0.0.1:{next(ports)}" for n in range(options.num_workers)}
-        for name, address in addresses.items():
-            flags = worker_flags(options, name, address, next(ports))
-            children.start(name, [*self.programs.worker, *flags])
+        keeper.start(
+            {
+                name: [*self.programs.worker, *worker_flags(options, name, address, next(ports))]
+                for name, address in addresses.items()
+            }
+        )
         return addresses
 
-    def _wait_until_ready(self, children: Children, addresses: dict[str, str]) -> Serving | None:
-        """Returns what is served once every worker is linked; None when a stop was asked for.
+    def _start_gateway(self, children: Children, addresses: dict[str, str]) -> Child | None:
+        """Returns it once all workers listen, so that it doesn't knock in vain.
 
-        The gateway is started once all workers listen, so that it doesn't knock in vain.
+        None when a stop was asked for.
         """
-        url = client_url(self.options.host, self.options.port)
-        with self.console.status("Loading") as status, httpx.Client(timeout=2.0) as client:
-            if not self._wait(children, status, lambda: sum(map(listens, addresses.values()))):
-                return None
-            flags = gateway_flags(self.options, addresses)
-            children.start("gateway", [*self.programs.gateway, *flags])
-            if not self._wait(children, status, lambda: num_linked(client, url)):
-                return None
-            model = first_model(client, url) or self.options.model
-        return Serving(url, model, len(addresses), self.options.prefix_cache)
+        if not self._wait(children, lambda: sum(map(listens, addresses.values()))):
+            return None
+        flags = gateway_flags(self.options, addresses)
+        return children.start("gateway", [*self.programs.gateway, *flags])
 
-    def _wait(self, children: Children, status: Status, num_ready: Callable[[], int]) -> bool:
+    def _announce(self, children: Children) -> bool:
+        """Says what is served once every worker is linked; False when a stop was asked for."""
+        url = client_url(self.options.host, self.options.port)
+        with httpx.Client(timeout=2.0) as client:
+            if not self._wait(children, lambda: num_linked(client, url)):
+                return False
+            print(announcement(serving(client, url, self.options)), flush=True)
+        return True
+
+    def _wait(self, children: Children, num_ready: Callable[[], int]) -> bool:
         """Whether all workers became ready; False when a stop was asked for."""
         began = time.monotonic()
-        while not self.stopping.wait(POLL_S):
-            self._look_after(children, verbose=True)
-            ready, all_workers = num_ready(), self.options.num_workers
-            if ready >= all_workers:
-                return True
-            waited = time.monotonic() - began
-            status.update(f"Loading: {ready} of {all_workers} workers, {waited:.0f} s")
-            if waited > START_TIMEOUT_S:
-                raise StartFailed(
-                    f"Only {ready} of {all_workers} workers were ready after {waited:.0f} s. "
-                    f"Logs are in {self.options.log_folder}."
-                )
+        with self.console.status("Loading") as status:
+            while not self.stopping.wait(POLL_S):
+                self._show_logs(children, verbose=True)
+                dead = children.dead()
+                if dead is not None:
+                    raise ChildDied(dead.name, dead.process.returncode, dead.last_lines())
+                ready, all_workers = num_ready(), self.options.num_workers
+                if ready >= all_workers:
+                    return True
+                waited = time.monotonic() - began
+                status.update(f"Loading: {ready} of {all_workers} workers, {waited:.0f} s")
+                if waited > START_TIMEOUT_S:
+                    raise StartFailed(
+                        f"Only {ready} of {all_workers} workers were ready after {waited:.0f} s. "
+                        f"Logs are in {self.options.log_folder}."
+                    )
         return False
 
-    def _look_after(self, children: Children, verbose: bool) -> None:
-        """Shows what was logged; raises ChildDied when a process has ended."""
+    def _watch(self, children: Children, keeper: Keeper, gateway: Child) -> None:
+        """Returns when a stop is asked for; raises when the gateway or all workers have ended."""
+        while not self.stopping.wait(POLL_S):
+            self._show_logs(children, self.options.verbose)
+            keeper.look()
+            if gateway.process.poll() is not None:
+                raise ChildDied(gateway.name, gateway.process.returncode, gateway.last_lines())
+
+    def _show_logs(self, children: Children, verbose: bool) -> None:
+        """Shows what was logged since the last time."""
         for child in children.running:
             for line in child.fresh_lines():
                 if verbose:
-                    self.console.print(f"{child.name} | {line}", markup=False, highlight=False)
-        dead = children.dead()
-        if dead is not None:
-            raise ChildDied(dead.name, dead.process.returncode, dead.last_lines())
+                    self._say(f"{child.name} | {line}")
+
+    def _say(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False)
 
 
 def worker_flags(options: UpOptions, name: str, address: str, metrics_port: int) -> list[str]:
@@ -170,8 +204,15 @@ def worker_flags(options: UpOptions, name: str, address: str, metrics_port: int)
 
 def gateway_flags(options: UpOptions, addresses: dict[str, str]) -> list[str]:
     """Returns the flags of the gateway. addresses: of the workers, by name."""
+    config = options.gateway_config
     workers = [flag for name, address in addresses.items() for flag in _worker_flag(name, address)]
-    return ["--host", options.host, "--port", str(options.port), *workers]
+    return [
+        *(() if config is None else ("--config", str(config.absolute()))),
+        *("--host", options.host),
+        *("--port", str(options.port)),
+        *("--shutdown-s", f"{options.shutdown_s:g}"),
+        *workers,
+    ]
 
 
 def _worker_flag(name: str, address: str) -> tuple[str, str]:
@@ -187,13 +228,22 @@ def num_linked(client: httpx.Client, url: str) -> int:
     return int(answer.get("workers", 0)) if answer.get("ready") else 0
 
 
-def first_model(client: httpx.Client, url: str) -> str | None:
-    """Returns the name under which the gateway serves the model, if it says one."""
+def serving(client: httpx.Client, url: str, options: UpOptions) -> Serving:
+    """Returns what a ready gateway serves, as far as it tells somebody without a key."""
     try:
-        models = client.get(f"{url}/v1/models").json().get("data", [])
+        answer = client.get(f"{url}/v1/models")
+        models = answer.json().get("data", [])
+        needs_key = answer.status_code == httpx.codes.UNAUTHORIZED
     except (httpx.HTTPError, ValueError):
-        return None
-    return str(models[0]["id"]) if models else None
+        models, needs_key = [], False
+    return Serving(
+        url=url,
+        model=str(models[0]["id"]) if models else Path(options.model).name.removesuffix(".gguf"),
+        num_workers=options.num_workers,
+        prefix_cache=options.prefix_cache,
+        log_folder=options.log_folder,
+        needs_key=needs_key,
+    )
 
 
 @contextmanager

@@ -54,7 +54,7 @@ class GatewayHello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., gateway: _Optional[str] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "trace_id", "tenant", "namespace", "chat", "text", "token_ids", "sampling", "stopping", "n", "top_logprobs", "boundaries", "expected_tokens", "resume")
+    __slots__ = ("request_id", "trace_id", "tenant", "namespace", "chat", "text", "token_ids", "sampling", "stopping", "n", "top_logprobs", "boundaries", "expected_tokens", "resume", "share", "public_messages")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TRACE_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +69,8 @@ class Submit(_message.Message):
     BOUNDARIES_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    PUBLIC_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     trace_id: str
     tenant: str
@@ -83,7 +85,21 @@ class Submit(_message.Message):
     boundaries: _containers.RepeatedCompositeFieldContainer[Boundary]
     expected_tokens: int
     resume: _containers.RepeatedCompositeFieldContainer[Resume]
-    def __init__(self, request_id: _Optional[int] = ..., trace_id: _Optional[str] = ..., tenant: _Optional[str] = ..., namespace: _Optional[bytes] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., text: _Optional[str] = ..., token_ids: _Optional[bytes] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., stopping: _Optional[_Union[Stopping, _Mapping]] = ..., n: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., expected_tokens: _Optional[int] = ..., resume: _Optional[_Iterable[_Union[Resume, _Mapping]]] = ...) -> None: ...
+    share: Share
+    public_messages: int
+    def __init__(self, request_id: _Optional[int] = ..., trace_id: _Optional[str] = ..., tenant: _Optional[str] = ..., namespace: _Optional[bytes] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., text: _Optional[str] = ..., token_ids: _Optional[bytes] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., stopping: _Optional[_Union[Stopping, _Mapping]] = ..., n: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., expected_tokens: _Optional[int] = ..., resume: _Optional[_Iterable[_Union[Resume, _Mapping]]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., public_messages: _Optional[int] = ...) -> None: ...
+
+class Share(_message.Message):
+    __slots__ = ("priority", "weight", "cache_share", "cache_cap")
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    CACHE_SHARE_FIELD_NUMBER: _ClassVar[int]
+    CACHE_CAP_FIELD_NUMBER: _ClassVar[int]
+    priority: int
+    weight: float
+    cache_share: float
+    cache_cap: float
+    def __init__(self, priority: _Optional[int] = ..., weight: _Optional[float] = ..., cache_share: _Optional[float] = ..., cache_cap: _Optional[float] = ...) -> None: ...
 
 class Resume(_message.Message):
     __slots__ = ("choice", "token_ids", "text_chars", "finished")

@@ -107,6 +107,13 @@ async def test_an_entry_that_makes_no_sense_hides_nobody(redis: RedisServer) -> 
         await found.until(lambda: found.workers.get("10.0.0.1:7001") == "w1")
 
 
+async def test_an_entry_that_is_no_text_hides_nobody(redis: RedisServer) -> None:
+    script = "return redis.call('ZADD', KEYS[1], '9e15', string.char(255, 254))"
+    redis.command("EVAL", script, "1", f"{PREFIX}:workers")
+    async with watching(redis) as found, registered(redis.url, entry(1)):
+        await found.until(lambda: found.workers == {"10.0.0.1:7001": "w1"})
+
+
 async def test_a_worker_starts_and_leaves_without_redis(tmp_path: Path) -> None:
     server = RedisServer(tmp_path)
     async with registered(server.url, entry(1)):

@@ -13,7 +13,7 @@ from math import inf, isfinite
 from typing import Any
 
 from worker.cache.interface import TOKEN_BYTES
-from worker.cache.scope import CacheScope
+from worker.cache.scope import Account, CacheScope
 from worker.errors import ChatUnsupported, ContextLengthExceeded, InvalidRequest
 from worker.request import Sampling, Stopping
 from worker.sequence import (
@@ -30,15 +30,22 @@ from worker.text.tokenizer import Tokenizer
 MAX_CHOICES = 128
 MAX_TOP_LOGPROBS = 20
 
+# In place of a digest, which is never empty: where the public part of a prompt ends.
+_PUBLIC_END = b""
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request's prompt and rules in tokens, before its sequences have ids."""
+    """A request's prompt and rules in tokens, before its sequences have ids.
+
+    public_tokens: of the prompt, how many of the first are shared by all namespaces.
+    """
 
     prompt: bytes
     sampling: Sampling
     stopping: Stopping
     boundaries: tuple[BoundaryPosition, ...]
+    public_tokens: int = 0
 
     @property
     def prompt_len(self) -> int:
@@ -86,7 +93,8 @@ class Intake:
             prompt,
             replace(submission.sampling, seed=seed),
             self._stopping(submission, length),
-            positions,
+            tuple(one for one in positions if one.digest != _PUBLIC_END),
+            next((one.num_tokens for one in positions if one.digest == _PUBLIC_END), 0),
         )
 
     def _encode(self, submission: Submission) -> tuple[bytes, tuple[BoundaryPosition, ...]]:
@@ -191,8 +199,14 @@ class Intake:
 
 
 def _named(submission: Submission, unit: Unit, most: int) -> list[NamedBoundary]:
-    """Returns the boundaries that are counted in this unit and lie in the prompt, in order."""
-    found = [one for one in submission.boundaries if one.unit is unit and one.count <= most]
+    """Returns the boundaries that are counted in this unit and lie in the prompt, in order.
+
+    The end of the public part is one of them.
+    """
+    known = [*submission.boundaries]
+    if submission.public_messages:
+        known.append(NamedBoundary(_PUBLIC_END, submission.public_messages))
+    found = [one for one in known if one.unit is unit and one.count <= most]
     return sorted(found, key=lambda one: one.count)
 
 
@@ -239,7 +253,7 @@ def specs(
     return [
         SequenceSpec(
             id=next(ids),
-            scope=_scope(submission),
+            scope=_scope(submission, prepared.public_tokens),
             prompt=prepared.prompt,
             sampling=prepared.sampling,
             stopping=prepared.stopping,
@@ -247,14 +261,17 @@ def specs(
             top_logprobs=submission.top_logprobs,
             boundaries=prepared.boundaries if choice == choices[0] else (),
             output=begun.get(choice, b""),
+            rank=submission.share.priority,
         )
         for choice in choices
     ]
 
 
-def _scope(submission: Submission) -> CacheScope:
+def _scope(submission: Submission, public_tokens: int) -> CacheScope:
     """Returns where a request's pages are shared: within its namespace, and on its account."""
-    return CacheScope.of(submission.namespace)
+    share = submission.share
+    account = Account(submission.namespace, share.weight, share.cache_share, share.cache_cap)
+    return CacheScope(submission.namespace, account=account, public_tokens=public_tokens)
 
 
 def _json(text: bytes, param: str, kind: type) -> Any:

@@ -60,11 +60,26 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """What the tenant may have. priority: a higher one is served sooner.
+
+    weight: its part of work and cache. cache_share, cache_cap: fractions of the cache that it keeps
+    while active, and that may lie unused for it.
+    """
+
+    priority: int = 0
+    weight: float = 1.0
+    cache_share: float = 0.0
+    cache_cap: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Submission:
     """One request. prompt: a chat, plain text, or packed token ids. seed None: draw one.
 
     expected_tokens: what the gateway expects to be computed of the prompt. resume: choices to go
-    on with; one that isn't named starts afresh.
+    on with; one that isn't named starts afresh. public_messages: how many of a chat's first
+    messages (and the tools) are shared by all namespaces.
     """
 
     request_id: int
@@ -80,6 +95,8 @@ class Submission:
     boundaries: tuple[NamedBoundary, ...] = ()
     expected_tokens: int = 0
     resume: tuple[Resumed, ...] = ()
+    share: Share = field(default_factory=Share)
+    public_messages: int = 0
 
     @property
     def num_open(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 from proto import worker_pb2 as pb
 from worker.cache.boundaries import BoundaryEvent, EventKind
@@ -16,6 +17,7 @@ from worker.submission import (
     NamedBoundary,
     Output,
     Resumed,
+    Share,
     StopRules,
     Submission,
     Unit,
@@ -24,6 +26,7 @@ from worker.submission import (
 
 PROTOCOL = 1
 MAX_BOUNDARIES = 1024
+MAX_PRIORITY = 8
 # More than any prompt has; what gateways add up stays a number that the contract can carry.
 MAX_EXPECTED_TOKENS = 1 << 32
 
@@ -84,13 +87,31 @@ def submission(message: pb.Submit) -> Submission:
         trace_id=message.trace_id,
         tenant=message.tenant,
         namespace=message.namespace,
-        boundaries=tuple(_boundary(one) for one in message.boundaries[:MAX_BOUNDARIES]),
+        boundaries=tuple(
+            _boundary(one) for one in message.boundaries[:MAX_BOUNDARIES] if one.digest
+        ),
         expected_tokens=min(message.expected_tokens, MAX_EXPECTED_TOKENS),
         resume=tuple(
             Resumed(one.choice, one.token_ids, one.text_chars, one.finished)
             for one in message.resume
         ),
+        share=_share(message.share),
+        public_messages=message.public_messages,
     )
+
+
+def _share(share: pb.Share) -> Share:
+    """What a newer or careless gateway sends beyond the allowed range counts as its end."""
+    return Share(
+        priority=min(max(share.priority, -MAX_PRIORITY), MAX_PRIORITY),
+        weight=share.weight if 0 < share.weight < inf else 1.0,
+        cache_share=_fraction(share.cache_share),
+        cache_cap=_fraction(share.cache_cap) if share.HasField("cache_cap") else 1.0,
+    )
+
+
+def _fraction(value: float) -> float:
+    return min(value, 1.0) if value > 0 else 0.0
 
 
 def _prompt(message: pb.Submit) -> ChatInput | str | bytes:

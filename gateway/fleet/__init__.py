@@ -6,5 +6,5 @@ breaker      keeps requests from a worker that fails again and again
 link         connect, greet, converse, and again; `session` is one unbroken stream of it
 wire         protobuf to our values and back; `channel` how it is connected
 links        the links to all workers that `discovery` finds
-foreign      servers with OpenAI's API; `openai_door` translates
+foreign      servers with OpenAI's API; `foreign_door` asks them, `openai_door` translates
 """

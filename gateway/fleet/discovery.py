@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from threading import Thread
 from typing import Protocol
 
 import msgspec
 
+from gateway.background import for_ever
 from gateway.config import DnsConfig, WorkerConfig, worker_flag
 from gateway.store.interface import StoreAway, WorkerStore
 from gateway.telemetry.log import EventLog
 
 Found = Callable[[Sequence[WorkerConfig]], None]
-Resolve = Callable[[str, int], Awaitable[list[str]]]
+Resolve = Callable[[str, int], Future[list[str]]]
 
 
 class Source(Protocol):
@@ -31,26 +35,33 @@ class Source(Protocol):
 
 
 class Discovery:
-    """Several sources together: an address is wanted as long as one of them names it."""
+    """Several sources together: an address is wanted as long as one of them names it.
 
-    def __init__(self, sources: Sequence[Source], found: Found):
+    Where they disagree on who is there, the first source counts, and of one source its last word:
+    the registry tells the lease that ends first first.
+    """
+
+    def __init__(self, sources: Sequence[Source], found: Found, log: EventLog):
         self._sources = sources
         self._found = found
+        self._log = log
         self._by_source: dict[int, Sequence[WorkerConfig]] = {}
 
     async def watch(self) -> None:
-        """Follow all sources, for ever."""
+        """Follow all sources, for ever; one that fails is followed again, and ends no other."""
         async with asyncio.TaskGroup() as group:
             for position, source in enumerate(self._sources):
-                group.create_task(source.watch(self._teller(position)))
+                work = partial(source.watch, self._teller(position))
+                group.create_task(for_ever(work, self._log))
 
     def _teller(self, position: int) -> Found:
         def tell(workers: Sequence[WorkerConfig]) -> None:
             self._by_source[position] = workers
             by_address: dict[str, WorkerConfig] = {}
             for source in sorted(self._by_source):
-                for worker in self._by_source[source]:
-                    by_address.setdefault(worker.address, worker)
+                told = {worker.address: worker for worker in self._by_source[source]}
+                for address, worker in told.items():
+                    by_address.setdefault(address, worker)
             self._found(list(by_address.values()))
 
         return tell
@@ -76,6 +87,7 @@ class Registry:
         self._refresh_s = refresh_s
         self._log = log
         self._failing = False
+        self._unreadable: set[str] = set()
 
     async def watch(self, found: Found) -> None:
         """As Source.watch. While the store is away the last answer holds."""
@@ -88,27 +100,48 @@ class Registry:
                 self._failing = True
             else:
                 self._failing = False
-                found([worker for member in members if (worker := self._worker(member))])
+                found(self._workers(members))
             await asyncio.sleep(self._refresh_s)
 
-    def _worker(self, member: str) -> WorkerConfig | None:
-        """NAME=HOST:PORT as a worker; what is written otherwise is none."""
-        try:
-            return msgspec.convert(worker_flag(member), WorkerConfig)
-        except msgspec.ValidationError:
+    def _workers(self, members: Iterable[str]) -> list[WorkerConfig]:
+        """What is written as NAME=HOST:PORT; of anything else the log has one line."""
+        workers, unreadable = [], set()
+        for member in members:
+            try:
+                workers.append(msgspec.convert(worker_flag(member), WorkerConfig))
+            except msgspec.ValidationError:
+                unreadable.add(member)
+        for member in sorted(unreadable - self._unreadable):
             self._log.warning("registry_entry_unreadable", entry=member[:200])
-            return None
+        self._unreadable = unreadable
+        return workers
 
 
-async def resolve(host: str, port: int) -> list[str]:
-    """Every address of a name as HOST:PORT, in order. Raises OSError."""
-    loop = asyncio.get_running_loop()
-    infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = set()
-    for family, _, _, _, address in infos:
-        plain = str(address[0])
-        addresses.add(f"[{plain}]:{port}" if family == socket.AF_INET6 else f"{plain}:{port}")
-    return sorted(addresses)
+def resolve(host: str, port: int) -> Future[list[str]]:
+    """Every address of a name as HOST:PORT, in order, or OSError.
+
+    A thread of its own asks, for a name service that hangs would keep one of the pool's; the end of
+    the process does not wait for it.
+    """
+    answer: Future[list[str]] = Future()
+    answer.set_running_or_notify_cancel()  # whoever gives up waiting does not end it
+    Thread(target=_ask, args=(host, port, answer), name="resolve", daemon=True).start()
+    return answer
+
+
+def _ask(host: str, port: int, answer: Future[list[str]]) -> None:
+    try:
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # a label that is empty or too long
+        answer.set_exception(OSError(f"{host!r} is no name: {error}"))
+    except Exception as error:
+        answer.set_exception(error)
+    else:
+        answer.set_result(sorted({_address(str(info[4][0]), port) for info in infos}))
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Dns:
@@ -119,15 +152,26 @@ class Dns:
         self._log = log
         self._resolve = resolve
         self._failing = False
+        self._question: asyncio.Future[list[str]] | None = None
 
     async def watch(self, found: Found) -> None:
-        """As Source.watch. A name service that fails is asked again; its last answer holds."""
+        """As Source.watch. A name service that fails is asked again; its last answer holds.
+
+        While it owes an answer it is asked nothing else: questions that hang do not pile up.
+        """
+        try:
+            await self._follow(found)
+        finally:
+            if self._question is not None:
+                self._question.cancel()
+                self._question = None
+
+    async def _follow(self, found: Found) -> None:
         config = self._config
         while True:
             try:
-                async with asyncio.timeout(config.timeout_s):
-                    addresses = await self._resolve(config.name, config.port)
-            except (OSError, TimeoutError) as error:
+                addresses = await self._addresses()
+            except OSError as error:  # a TimeoutError is one
                 if not self._failing:
                     self._log.warning("discovery_failed", name=config.name, error=str(error))
                 self._failing = True
@@ -135,3 +179,14 @@ class Dns:
                 self._failing = False
                 found([WorkerConfig(address) for address in addresses])
             await asyncio.sleep(config.refresh_s)
+
+    async def _addresses(self) -> list[str]:
+        """The answer to the open question, if there is one, else to a new one. Raises OSError."""
+        config = self._config
+        if self._question is None:
+            self._question = asyncio.wrap_future(self._resolve(config.name, config.port))
+        done, _ = await asyncio.wait([self._question], timeout=config.timeout_s)
+        if not done:
+            raise TimeoutError(f"no answer within {config.timeout_s} s")
+        answer, self._question = self._question, None
+        return answer.result()

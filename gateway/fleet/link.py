@@ -22,10 +22,13 @@ PROTOCOL = 1
 
 
 class WorkerLink:
-    """Keeps a session with the worker at one address, for as long as `run` runs."""
+    """Keeps a session with the worker at one address, for as long as `run` runs.
+
+    target: who is looked for there, from the next attempt on.
+    """
 
     def __init__(self, target: WorkerConfig, context: LinkContext):
-        self._target = target
+        self.target = self._target = target
         self._context = context
         self._label = target.name or target.address
         self._log = context.log.bind(worker=self._label, address=target.address)
@@ -45,6 +48,7 @@ class WorkerLink:
         settings, clock = self._context.settings, self._context.telemetry.clock
         pause = settings.backoff_min_s
         while self.wanted:
+            self._aim()
             began = clock()
             reason = await self._attempt()
             self._context.fleet.heard(self._target.address)
@@ -54,6 +58,16 @@ class WorkerLink:
             await asyncio.sleep(pause * self._context.chance.uniform(0.5, 1.0))
             pause = min(pause * 1.6, settings.backoff_max_s)
         self._forget()
+
+    def _aim(self) -> None:
+        """The attempt is for the present target; who was looked for before is given up."""
+        if self.target == self._target:
+            return
+        self._forget()
+        self._target, self._name, self._last_reason = self.target, "", ""
+        self._label = self._target.name or self._target.address
+        self._log = self._context.log.bind(worker=self._label, address=self._target.address)
+        self._context.telemetry.worker_expected(self._label)
 
     def _forget(self) -> None:
         """It is given up for good, and so is what was counted under its names."""

@@ -3,6 +3,8 @@
 A worker that is no longer found may still finish what it runs, so a link that stands is kept until
 it breaks by itself; only then it is not made again. So an answer of the name service that lacks a
 worker for a moment costs nothing, and an address that is gone for good is not knocked at for ever.
+An address that another worker takes over is told under that one's name; the link looks for it from
+the next attempt on.
 """
 
 from __future__ import annotations
@@ -31,10 +33,11 @@ class Links:
         return len(self._tasks)
 
     def follow(self, workers: Iterable[WorkerConfig]) -> None:
-        """Exactly these workers are wanted from now on."""
+        """Exactly these workers are wanted from now on; of two at one address, the later one."""
         wanted = {worker.address: worker for worker in workers}
         for address, link in self._links.items():
             link.wanted = address in wanted
+            link.target = wanted.get(address, link.target)
         for address, worker in wanted.items():
             if address not in self._links:
                 self._start(worker)

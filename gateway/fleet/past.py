@@ -39,7 +39,7 @@ class Past:
         self._left_at.pop(model, None)
 
     def unserved(self, model: str, now: float) -> None:
-        """Its last worker left."""
+        """Its last worker takes nothing any more, or left then."""
         self._left_at[model] = now
 
     def knows(self, model: str, now: float) -> bool:

@@ -48,6 +48,8 @@ def submit(request_id: int, ask: Ask) -> pb.Submit:
         ],
         expected_tokens=ask.expected_tokens,
         resume=[pb.Resume(**structs.asdict(choice)) for choice in ask.resume],
+        share=pb.Share(**structs.asdict(ask.share)),
+        public_messages=ask.public_messages,
     )
     prompt = ask.prompt
     if isinstance(prompt, ChatPrompt):

@@ -202,7 +202,7 @@ class Fleet:
             worker.breaker.failed(self._clock())
 
     def may_return(self, model: str) -> bool:
-        """Whether the model's last worker left so lately that another one is waited for."""
+        """Whether the model's last worker left, or began to, so lately that one is waited for."""
         return self._past.may_return(model, self._clock())
 
     def has_room(self, model: str, takes: Callable[[Worker], bool]) -> bool:
@@ -229,7 +229,7 @@ class Fleet:
         breaker = self._past.breaker_of(info.name, info.incarnation)
         worker = Worker(info, door, self._new_view(), breaker, self._clock())
         self._workers[info.name] = worker
-        self._past.served(info.model)
+        self._mark(info)
         self.version += 1
         self.changed.set()
         self._nudge()
@@ -242,8 +242,7 @@ class Fleet:
         """
         worker = self._workers.pop(name)
         worker.breaker.failed(self._clock())
-        if worker.info.model not in self.models():
-            self._past.unserved(worker.info.model, self._clock())
+        self._mark(worker.info)
         self.version += 1
         self.changed.set()
         self._nudge()
@@ -251,14 +250,28 @@ class Fleet:
     def report(self, name: str, load: WorkerLoad, own_tokens: int = 0) -> None:
         """Take over a worker's own account. own_tokens: of its assigned tokens, ours."""
         worker = self._workers[name]
-        self.version += load.draining != worker.load.draining
+        turned = load.draining != worker.load.draining
         worker.load = load
         worker.others_tokens = max(0, load.assigned_tokens - own_tokens)
+        if turned:
+            self._mark(worker.info)
+            self.version += 1
         self._nudge()
+
+    def _mark(self, info: WorkerInfo) -> None:
+        """Whether the model is served after the worker came, turned or left is remembered."""
+        if self.serving(info.model):
+            self._past.served(info.model)
+        elif info.task == "generate":
+            self._past.unserved(info.model, self._clock())
 
     def workers(self) -> tuple[Worker, ...]:
         """All live workers, in the order of their names."""
         return tuple(self._workers[name] for name in sorted(self._workers))
+
+    def has(self, name: str) -> bool:
+        """Whether a worker of this name is live."""
+        return name in self._workers
 
     def serving(self, model: str) -> dict[str, Worker]:
         """The live workers of a model that are not leaving, by name."""

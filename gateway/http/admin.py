@@ -2,9 +2,10 @@
 
     GET    /admin/tenants                       all tenants that this gateway serves
     GET    /admin/tenants/{id}                  one; ETag names its state
-    PUT    /admin/tenants/{id}                  it is so; without `keys` it keeps those it has.
+    PUT    /admin/tenants/{id}                  the whole tenant; without `keys` it keeps its own.
                                                 If-Match: ETag    only if it still is what was read
                                                 If-None-Match: *  only if it is new
+    PATCH  /admin/tenants/{id}                  what the body names; null: its default (If-Match)
     DELETE /admin/tenants/{id}                  it is gone (If-Match)
     POST   /admin/tenants/{id}/keys             a new key, told once: {id, expires_in | expires_at}
     DELETE /admin/tenants/{id}/keys/{key_id}    it is gone; with ?expires_in=SECONDS, it will be
@@ -16,16 +17,13 @@ Errors have OpenAI's form. Every change is a line in the log, under the admin ke
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -34,13 +32,9 @@ from gateway.errors import (
     GatewayError,
     InternalError,
     InvalidRequest,
-    MethodNotAllowed,
-    NotFound,
     Unauthenticated,
     face_of,
-    public_body,
 )
-from gateway.fleet.workers import Worker
 from gateway.http.admin_views import (
     MAX_DAYS,
     FleetView,
@@ -49,12 +43,17 @@ from gateway.http.admin_views import (
     TenantView,
     UsageList,
     read_new_key,
+    read_patch,
     read_tenant,
 )
-from gateway.http.inbound import header, read_body, sane_request_id
+from gateway.http.catalogue import Catalogue
+from gateway.http.doubts import doubts
+from gateway.http.inbound import header, read_body, request_id
 from gateway.http.reply import Reply
+from gateway.http.unrouted import unrouted
 from gateway.telemetry.log import EventLog
 from gateway.tenancy.directory import Condition, Directory, Listed
+from gateway.tenancy.keys import bearer_digest
 
 _MAX_EXPIRES_IN_S = 10 * 366 * 86_400.0
 
@@ -65,7 +64,7 @@ class AdminService:
 
     config: GatewayConfig
     directory: Directory
-    workers: Callable[[], Iterable[Worker]]
+    catalogue: Catalogue
     log: EventLog
     make_id: Callable[[], str]
 
@@ -113,6 +112,7 @@ def build_admin(service: AdminService) -> Starlette:
         ("GET", "/admin/tenants", list_tenants),
         ("GET", "/admin/tenants/{id}", get_tenant),
         ("PUT", "/admin/tenants/{id}", put_tenant),
+        ("PATCH", "/admin/tenants/{id}", patch_tenant),
         ("DELETE", "/admin/tenants/{id}", delete_tenant),
         ("POST", "/admin/tenants/{id}/keys", add_key),
         ("DELETE", "/admin/tenants/{id}/keys/{key_id}", end_key),
@@ -127,7 +127,7 @@ def build_admin(service: AdminService) -> Starlette:
             Route(path, Endpoint(service, works), methods=list(works))
             for path, works in paths.items()
         ],
-        exception_handlers={404: _refuse, 405: _refuse},
+        exception_handlers=unrouted(service.make_id),
     )
     app.router.redirect_slashes = False
     return app
@@ -143,7 +143,7 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, whatever happens."""
         service = self._service
-        reply = Reply(send, sane_request_id(scope) or f"req-{service.make_id()}")
+        reply = Reply(send, request_id(scope, service.make_id))
         try:
             admin = self._admin(header(scope, "authorization"))
             limits = service.config.limits
@@ -168,20 +168,20 @@ class Endpoint:
 
     def _admin(self, authorization: str | None) -> str:
         """The first digits of the sender's key's digest. Raises Unauthenticated."""
-        scheme, _, key = (authorization or "").partition(" ")
-        digest = hashlib.sha256(key.strip().encode("latin-1")).hexdigest()
-        known = {one.removeprefix("sha256:") for one in self._service.config.admin.keys}
-        if scheme.lower() != "bearer" or digest not in known:
+        digest = bearer_digest(authorization)
+        known = {
+            bytes.fromhex(one.removeprefix("sha256:")) for one in self._service.config.admin.keys
+        }
+        if digest is None or digest not in known:
             raise Unauthenticated(
                 "The admin API needs one of its own keys: 'Authorization: Bearer KEY'."
             )
-        return digest[:12]
+        return digest.hex()[:12]
 
 
 async def list_tenants(call: Call) -> Told:
     """Every tenant that this gateway serves."""
-    directory = call.service.directory
-    return Told(TenantList([TenantView.of(one, directory.now) for one in directory.all()]))
+    return Told(TenantList([_view(call, one) for one in call.service.directory.all()]))
 
 
 async def get_tenant(call: Call) -> Told:
@@ -195,8 +195,14 @@ async def put_tenant(call: Call) -> Told:
     config, names_keys = read_tenant(call.body, call.tenant)
     is_new = all(listed.config.id != config.id for listed in directory.all())
     listed = await directory.put(config, keep_keys=not names_keys, when=call.condition)
-    call.log.info("tenant_written", tenant=call.tenant, new=is_new)
-    return _tenant(call, listed, 201 if is_new else 200)
+    return _written(call, listed, is_new)
+
+
+async def patch_tenant(call: Call) -> Told:
+    """Of a tenant, what the body names is so; the rest stays."""
+    patched = read_patch(call.body, call.tenant)
+    listed = await call.service.directory.patch(call.tenant, patched, call.condition)
+    return _written(call, listed, is_new=False)
 
 
 async def delete_tenant(call: Call) -> Told:
@@ -242,11 +248,23 @@ async def get_usage(call: Call) -> Told:
 
 async def get_fleet(call: Call) -> Told:
     """The live workers."""
-    return Told(FleetView.of(call.service.workers()))
+    return Told(FleetView.of(call.service.catalogue.fleet.workers()))
+
+
+def _written(call: Call, listed: Listed, is_new: bool) -> Told:
+    call.log.info("tenant_written", tenant=call.tenant, new=is_new)
+    for doubt in doubts(listed.config, call.service.catalogue):
+        call.log.warning("tenant_doubtful", tenant=call.tenant, warning=doubt)
+    return _tenant(call, listed, 201 if is_new else 200)
 
 
 def _tenant(call: Call, listed: Listed, status: int = 200) -> Told:
-    return Told(TenantView.of(listed, call.service.directory.now), status, listed.etag)
+    return Told(_view(call, listed), status, listed.etag)
+
+
+def _view(call: Call, listed: Listed) -> TenantView:
+    service = call.service
+    return TenantView.of(listed, service.directory.now, doubts(listed.config, service.catalogue))
 
 
 def _number(request: Request, name: str, least: float, most: float) -> float | None:
@@ -263,13 +281,3 @@ def _number(request: Request, name: str, least: float, most: float) -> float | N
             f"{name} is {text!r:.200}: a number from {least:g} to {most:g}.", param=name
         )
     return number
-
-
-def _refuse(request: Request, error: Exception) -> Response:
-    """Routes that do not exist are refused in OpenAI's form."""
-    assert isinstance(error, HTTPException)
-    what = f"{request.method} {request.url.path}"
-    known = error.status_code == 405
-    told = MethodNotAllowed(f"Not allowed: {what}.") if known else NotFound(f"Unknown: {what}.")
-    body = msgspec.json.encode(public_body(told))
-    return Response(body, error.status_code, error.headers, "application/json")

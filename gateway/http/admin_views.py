@@ -7,7 +7,7 @@ configuration, so a tenant is the same in a file, in Redis and here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, TypeVar
 
@@ -24,6 +24,8 @@ from gateway.tenant_config import PolicyConfig, TenantConfig, TenantQuota
 MAX_DAYS = 366
 # Ten years: longer is no expiry.
 _MAX_SECONDS = 10 * 366 * 86_400
+# How deep a tenant's settings are nested, and no deeper.
+_DEPTH = 4
 
 Kind = TypeVar("Kind")
 
@@ -38,7 +40,7 @@ class KeyView(Struct, frozen=True):
 
 
 class TenantView(Struct, frozen=True):
-    """A tenant as it is. source: where it is kept. etag: for If-Match."""
+    """A tenant as it is. source: where it is kept. etag: for If-Match. warnings: sentences."""
 
     id: str
     source: str
@@ -49,11 +51,14 @@ class TenantView(Struct, frozen=True):
     weight: float
     priority: str
     quota: TenantQuota
+    cache_share: float
+    cache_cap: float
     debug: bool
     keys: list[KeyView]
+    warnings: list[str]
 
     @classmethod
-    def of(cls, listed: Listed, now: datetime) -> TenantView:
+    def of(cls, listed: Listed, now: datetime, warnings: list[str]) -> TenantView:
         """How a tenant looks now."""
         config = listed.config
         keys = [
@@ -75,8 +80,11 @@ class TenantView(Struct, frozen=True):
             weight=config.weight,
             priority=config.priority,
             quota=config.quota,
+            cache_share=config.cache_share,
+            cache_cap=config.cache_cap,
             debug=config.debug,
             keys=keys,
+            warnings=warnings,
         )
 
 
@@ -190,11 +198,46 @@ class FleetView(Struct, frozen=True):
 
 def read_tenant(body: bytes, tenant: str) -> tuple[TenantConfig, bool]:
     """The tenant that a body describes, and whether it names keys. Raises InvalidRequest."""
+    settings = _settings(body, tenant)
+    whole = _merged({}, settings)
+    return _convert({**whole, "id": tenant}, TenantConfig), "keys" in settings
+
+
+def read_patch(body: bytes, tenant: str) -> Callable[[TenantConfig], TenantConfig]:
+    """What a body makes of a tenant: a JSON merge patch (RFC 7396).
+
+    A field named is so, null is its default, and the rest stays; within `quota` and `policy` too.
+    Raises InvalidRequest, and so does what is returned.
+    """
+    settings = _settings(body, tenant)
+
+    def patched(held: TenantConfig) -> TenantConfig:
+        whole = _merged(msgspec.to_builtins(held), settings)
+        return _convert({**whole, "id": tenant}, TenantConfig)
+
+    return patched
+
+
+def _settings(body: bytes, tenant: str) -> dict[str, Any]:
+    """A body that names no other tenant than the URL. Raises InvalidRequest."""
     settings = _json(body)
-    named = settings.setdefault("id", tenant)
+    named = settings.get("id", tenant)
     if named != tenant:
         raise InvalidRequest(f"id is {named!r:.200}: the URL says {tenant!r}.", param="id")
-    return _convert(settings, TenantConfig), "keys" in settings
+    return settings
+
+
+def _merged(held: Any, patch: Any, depth: int = _DEPTH) -> Any:
+    """What RFC 7396 makes of both; what is nested deeper than any setting stands as it is."""
+    if not isinstance(patch, dict) or not depth:
+        return patch
+    after = dict(held) if isinstance(held, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            after.pop(name, None)
+        else:
+            after[name] = _merged(after.get(name), value, depth - 1)
+    return after
 
 
 def read_new_key(body: bytes) -> NewKeyBody:

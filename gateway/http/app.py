@@ -18,7 +18,6 @@ from functools import partial
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -29,39 +28,38 @@ from gateway.errors import (
     ClientGone,
     GatewayError,
     InternalError,
-    MethodNotAllowed,
     ModelNotFound,
-    NotFound,
-    NoWorker,
-    RequestTimeout,
     face_of,
-    public_body,
 )
 from gateway.fleet.workers import Fleet
 from gateway.http.answer import KEEP_ALIVE, Answer, ChatAnswer, CompletionAnswer, Heading
+from gateway.http.catalogue import Catalogue
 from gateway.http.connection import connection_of
+from gateway.http.deadline import Deadline
 from gateway.http.inbound import (
     header,
     label_header,
     read_body,
-    sane_request_id,
+    request_id,
     unless_gone,
     worked,
 )
 from gateway.http.intake import Caller, chat_job, completion_job
 from gateway.http.openai import SharedFields, read_chat, read_completion
 from gateway.http.reply import Reply
+from gateway.http.unrouted import unrouted
 from gateway.job import Job
 from gateway.pipeline import Pipeline, Run
 from gateway.request import Output
 from gateway.routing.prefix import Overrides
+from gateway.routing.public import NONE_PUBLIC, PublicPrefixes
 from gateway.telemetry.log import EventLog
 from gateway.telemetry.metrics import Subject, Telemetry
 from gateway.tenancy.quota import Quotas
 from gateway.tenancy.tenants import Tenant, Tenants
 
 # How long a client may take to accept the word that its request failed.
-_FAREWELL_S = 5.0
+FAREWELL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +72,7 @@ class Service:
     config: GatewayConfig
     tenants: Tenants
     fleet: Fleet
+    catalogue: Catalogue
     quotas: Quotas
     pipeline: Pipeline
     telemetry: Telemetry
@@ -81,6 +80,7 @@ class Service:
     make_id: Callable[[], str]
     draw_seed: Callable[[], int]
     wall_clock: Callable[[], float]
+    public: PublicPrefixes = NONE_PUBLIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +118,19 @@ class Readiness(msgspec.Struct, frozen=True):
 class Express:
     """The application with the routes that do the work in front: no middleware is on their path.
 
-    on_stall: to be called when a client was cut since it took nothing.
+    on_stall: to be called when a client was cut since it took nothing. deadline: of the answers;
+    whoever serves the application ends them all by it.
     """
 
-    def __init__(self, app: ASGIApp, routes: dict[str, ASGIApp], on_stall: Callable[[], None]):
+    def __init__(
+        self,
+        app: ASGIApp,
+        routes: dict[str, ASGIApp],
+        on_stall: Callable[[], None],
+        deadline: Deadline,
+    ):
         self.on_stall = on_stall
+        self.deadline = deadline
         self._app = app
         self._routes = routes
 
@@ -141,10 +149,10 @@ Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
 def build_app(service: Service, lifespan: Lifespan) -> Express:
     """The ASGI application; lifespan runs what works in the background."""
     models = Models(service, created=int(service.wall_clock()))
-    refuse = _refuser(service)
+    deadline = Deadline(service.config.request_timeout_s)
     generations: dict[str, ASGIApp] = {
-        "/v1/chat/completions": Generation(service, "chat_completions"),
-        "/v1/completions": Generation(service, "completions"),
+        "/v1/chat/completions": Generation(service, "chat_completions", deadline),
+        "/v1/completions": Generation(service, "completions", deadline),
     }
     app = Starlette(
         routes=[
@@ -155,25 +163,26 @@ def build_app(service: Service, lifespan: Lifespan) -> Express:
             Route("/ready", _ready(service.fleet), methods=["GET"]),
             Route("/metrics", _metrics(service.telemetry), methods=["GET"]),
         ],
-        exception_handlers={404: refuse, 405: refuse},
+        exception_handlers=unrouted(service.make_id),
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False
-    return Express(app, generations, service.telemetry.stalled_clients.inc)
+    return Express(app, generations, service.telemetry.stalled_clients.inc, deadline)
 
 
 class Generation:
     """An endpoint that generates; an ASGI application of its own."""
 
-    def __init__(self, service: Service, route: str):
+    def __init__(self, service: Service, route: str, deadline: Deadline):
         self._service = service
         self._route = route
+        self._deadline = deadline
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; every way out is counted once."""
         service = self._service
         connection = connection_of(scope)
-        reply = Reply(send, _request_id(service, scope))
+        reply = Reply(send, request_id(scope, service.make_id))
         tenant: Tenant | None = None
         try:
             tenant = service.tenants.of(header(scope, "authorization"))
@@ -202,7 +211,8 @@ class Generation:
             session=label_header(scope, "x-pando-session"),
         )
         body = await read_body(scope, receive, limits.body_bytes, limits.body_timeout_s)
-        caller = Caller(request_id, tenant, overrides, self._service.draw_seed())
+        service = self._service
+        caller = Caller(request_id, tenant, overrides, service.draw_seed(), service.public)
         if self._route == "chat_completions":
             return await self._chat(body, caller)
         return await self._completion(body, caller)
@@ -210,7 +220,7 @@ class Generation:
     async def _chat(self, body: bytes, caller: Caller) -> Order:
         limits, size = self._service.config.limits, len(body)
         request = await worked(size, partial(read_chat, body, limits))
-        model = resolve_model(self._service, request.model, caller.tenant)
+        model = self._service.catalogue.resolve(request.model, caller.tenant)
         answer = ChatAnswer(self._heading("chatcmpl", request), _wants_usage(request))
         job = await worked(size, partial(chat_job, request, model, caller))
         return Order(job, answer, bool(request.stream))
@@ -218,7 +228,7 @@ class Generation:
     async def _completion(self, body: bytes, caller: Caller) -> Order:
         config, size = self._service.config, len(body)
         request = await worked(size, partial(read_completion, body, config.limits))
-        model = resolve_model(self._service, request.model, caller.tenant)
+        model = self._service.catalogue.resolve(request.model, caller.tenant)
         heading = self._heading("cmpl", request)
         answer = CompletionAnswer(heading, _wants_usage(request), bool(request.logprobs))
         lead = config.routing.completion_key_chars
@@ -254,19 +264,13 @@ class Generation:
         with reservation:
             reply.headers += reservation.headers
             run = service.pipeline.start(job)
+            write = self._stream if order.stream else self._whole
             try:
                 with run:
-                    await self._within_time(order, run, reply)
+                    async with self._deadline.within():
+                        await write(order, run, reply)
             finally:
                 reservation.settle(run.bill)
-
-    async def _within_time(self, order: Order, run: Run, reply: Reply) -> None:
-        write = self._stream if order.stream else self._whole
-        try:
-            async with asyncio.timeout(self._service.config.request_timeout_s):
-                await write(order, run, reply)
-        except TimeoutError:
-            raise RequestTimeout() from None
 
     async def _stream(self, order: Order, run: Run, reply: Reply) -> None:
         """What has piled up since the last write goes out in one piece."""
@@ -286,7 +290,7 @@ class Generation:
 
     def _sign(self, order: Order, run: Run, reply: Reply) -> None:
         """Say who serves, and to those who may see it why."""
-        if reply.worker:
+        if reply.worker or not run.worker:
             return
         reply.worker = run.worker
         if order.job.tenant.debug:
@@ -300,7 +304,7 @@ class Generation:
 async def _farewell(reply: Reply, error: GatewayError) -> None:
     """Tell the client what ended its request. Raises ClientGone if it takes nothing any more."""
     try:
-        async with asyncio.timeout(_FAREWELL_S):
+        async with asyncio.timeout(FAREWELL_S):
             await reply.error(error)
     except TimeoutError:
         raise ClientGone("it takes nothing any more") from None
@@ -315,7 +319,7 @@ class Models:
 
     async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
         """Answer one request."""
-        reply = Reply(send, _request_id(self._service, scope))
+        reply = Reply(send, request_id(scope, self._service.make_id))
         try:
             tenant = self._service.tenants.of(header(scope, "authorization"))
             wanted = scope["path_params"].get("id")
@@ -324,11 +328,11 @@ class Models:
             await reply.error(error)
 
     def _describe(self, tenant: Tenant, wanted: str | None) -> ModelObject | ModelList:
-        served = self._service.fleet.models()
-        aliases = self._service.config.aliases
-        names = [*served, *sorted(name for name, model in aliases.items() if model in served)]
+        catalogue = self._service.catalogue
         models = [
-            ModelObject(name, self._created) for name in names if _allows(tenant, name, aliases)
+            ModelObject(name, self._created)
+            for name in catalogue.names()
+            if catalogue.allows(tenant, name)
         ]
         if wanted is None:
             return ModelList(models)
@@ -338,45 +342,8 @@ class Models:
         raise ModelNotFound(wanted)
 
 
-def resolve_model(service: Service, name: str, tenant: Tenant) -> str:
-    """The model that workers serve under this name. Raises ModelNotFound, NoWorker."""
-    aliases = service.config.aliases
-    model = aliases.get(name, name)
-    if not _allows(tenant, name, aliases):
-        raise ModelNotFound(name)
-    fleet = service.fleet
-    if not fleet.knows(model):
-        settled = fleet.ready and fleet.settled
-        raise ModelNotFound(name) if settled else NoWorker("the workers are not all known yet")
-    return model
-
-
-def _allows(tenant: Tenant, name: str, aliases: dict[str, str]) -> bool:
-    return tenant.may_use(name) or tenant.may_use(aliases.get(name, name))
-
-
 def _wants_usage(request: SharedFields) -> bool:
     return bool(request.stream_options and request.stream_options.include_usage)
-
-
-def _request_id(service: Service, scope: Scope) -> str:
-    return sane_request_id(scope) or f"req-{service.make_id()}"
-
-
-def _refuser(service: Service) -> Callable[[Request, Exception], Response]:
-    """Routes that do not exist are refused in OpenAI's form."""
-
-    def refuse(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        what = f"{request.method} {request.url.path}"
-        known = error.status_code == 405
-        told = MethodNotAllowed(f"Not allowed: {what}.") if known else NotFound(f"Unknown: {what}.")
-        headers = {**(error.headers or {}), "x-request-id": _request_id(service, request.scope)}
-        return Response(
-            msgspec.json.encode(public_body(told)), error.status_code, headers, "application/json"
-        )
-
-    return refuse
 
 
 async def _health(_: Request) -> Response:

@@ -42,6 +42,11 @@ def sane_request_id(scope: Scope) -> str | None:
     return value if value is not None and _SANE_ID.fullmatch(value) else None
 
 
+def request_id(scope: Scope, make_id: Callable[[], str]) -> str:
+    """The client's own request id, or a new one."""
+    return sane_request_id(scope) or f"req-{make_id()}"
+
+
 async def read_body(scope: Scope, receive: Receive, max_bytes: int, timeout_s: float) -> bytes:
     """The whole body. Raises BodyTooLarge, BodyTimeout, ClientGone."""
     declared = header(scope, "content-length")

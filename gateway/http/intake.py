@@ -27,6 +27,7 @@ from gateway.request import (
     TokenPrompt,
 )
 from gateway.routing.prefix import Chain, Overrides, Scope, chat_chain, text_chain, token_chain
+from gateway.routing.public import NONE_PUBLIC, PublicPrefixes
 from gateway.routing.route import Want
 from gateway.tenancy.tenants import Tenant
 
@@ -35,12 +36,16 @@ _COMPLETION_MAX_TOKENS = 16
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks under which id, what the headers say of the prefix, and a seed if none is named."""
+    """Who asks under which id, what the headers say of the prefix, and a seed if none is named.
+
+    public: what every tenant shares.
+    """
 
     request_id: str
     tenant: Tenant
     overrides: Overrides
     seed: int
+    public: PublicPrefixes = NONE_PUBLIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +60,13 @@ def chat_job(request: ChatRequest, model: str, caller: Caller) -> Job:
     """What a chat request asks of one worker."""
     messages = [_plain(message) for message in request.messages]
     kwargs = request.chat_template_kwargs or {}
+    num_public = 0 if kwargs else caller.public.length_in(messages)
     chain = chat_chain(
         Scope(model, caller.tenant.namespace),
         messages,
         template_kwargs=kwargs,
         overrides=_overrides(request, caller),
+        num_public=num_public,
     )
     prompt = ChatPrompt(
         messages=msgspec.json.encode(messages),
@@ -70,7 +77,8 @@ def chat_job(request: ChatRequest, model: str, caller: Caller) -> Job:
         (request.top_logprobs or 0) if request.logprobs else None,
     )
     decoding = _decoding(request, caller, asked)
-    part = Part(_want(request, model, caller, chain), _ask(caller, decoding, prompt))
+    ask = _ask(caller, decoding, prompt, num_public)
+    part = Part(_want(request, model, caller, chain), ask)
     return Job(caller.request_id, caller.tenant, model, "chat_completions", (part,))
 
 
@@ -103,7 +111,7 @@ def _user(request: SharedFields) -> str | None:
     return user if isinstance(user, str) else None
 
 
-def _ask(caller: Caller, decoding: Decoding, prompt: Prompt) -> Ask:
+def _ask(caller: Caller, decoding: Decoding, prompt: Prompt, num_public: int = 0) -> Ask:
     """All but what the route adds: the boundaries to name and the tokens expected."""
     return Ask(
         trace_id=caller.request_id,
@@ -111,6 +119,8 @@ def _ask(caller: Caller, decoding: Decoding, prompt: Prompt) -> Ask:
         namespace=caller.tenant.namespace,
         prompt=prompt,
         decoding=decoding,
+        share=caller.tenant.share,
+        public_messages=num_public,
     )
 
 

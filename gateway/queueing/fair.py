@@ -90,11 +90,6 @@ class FairQueue(Generic[Item]):
         """How many wait."""
         return self._size
 
-    def num_waiting(self, tenant_id: str) -> int:
-        """How many of a tenant's wait."""
-        tenant = self._tenants.get(tenant_id)
-        return len(tenant.arrivals) if tenant else 0
-
     def counts(self) -> Iterator[tuple[str, int]]:
         """How many wait, by tenant."""
         for tenant_id, tenant in self._tenants.items():

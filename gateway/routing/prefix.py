@@ -15,7 +15,8 @@ The static prefix also has a key, which groups requests and names them on the ri
 boundaries always name the content itself, since the workers' caches hold that.
 
 Model and tenant namespace begin every chain: tenants never share a digest. Digests are
-cryptographic, so that no tenant can forge another's.
+cryptographic, so that no tenant can forge another's. Where the first messages are declared public
+(`public`), the chain begins without a namespace, and it comes in behind them.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ _canonical = msgspec.json.Encoder(order="sorted")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Within what a prefix can be shared."""
+    """Within what a prefix can be shared. public: by all namespaces."""
 
     model: str
     namespace: bytes
+    public: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +122,17 @@ def chat_chain(
     tools: Messages = (),
     template_kwargs: Mapping[str, object] | None = None,
     overrides: Overrides = Overrides(),
+    num_public: int = 0,
 ) -> Chain:
-    """Name a chat. Template variables count in the boundaries and not in the key."""
+    """Name a chat. Template variables count in the boundaries and not in the key.
+
+    num_public: how many of the first messages all namespaces share; only without tools.
+    """
     static = _static_length(messages, tools)
     head = _canonical.encode(tools) if tools else b""
-    walk = _Walk(scope, b"chat", head, _canonical.encode(template_kwargs or {}))
+    public = Scope(scope.model, b"", public=True)
+    begun = public if num_public else scope
+    walk = _Walk(begun, b"chat", head, _canonical.encode(template_kwargs or {}))
     if tools:
         walk.mark(0, len(head))
     static_parts = [head]
@@ -132,9 +140,12 @@ def chat_chain(
         part = _canonical.encode(message)
         if position < static:
             static_parts.append(part)
+        if num_public and position == num_public:
+            walk.step(scope.namespace)
         walk.step(part)
         walk.mark(position + 1, len(part))
-    key = _override(scope, overrides) or _digest(scope, b"chat", *static_parts)
+    grouped = public if num_public >= static else scope
+    key = _override(scope, overrides) or _digest(grouped, b"chat", *static_parts)
     return walk.chain(key, Unit.MESSAGES, static + bool(tools))
 
 
@@ -216,7 +227,9 @@ def _digest(scope: Scope, kind: bytes, *parts: bytes) -> bytes:
 
 def _begun(scope: Scope, kind: bytes, *parts: bytes) -> hashlib.blake2b:
     state = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    for part in (scope.model.encode(), scope.namespace, kind, *parts):
+    # No tenant's namespace is empty.
+    owner = (b"", b"public") if scope.public else (scope.namespace,)
+    for part in (scope.model.encode(), *owner, kind, *parts):
         state.update(len(part).to_bytes(8, "little"))
         state.update(part)
     return state

@@ -235,7 +235,15 @@ class Router:
             untried = at.roster.seats(lambda worker: worker not in avoid)
             if POLICIES[at.policy.name](at.within(untried)) is not None:
                 return NoCredit()
-        return NoWorker(f"no worker for {at.want.model!r}, {len(avoid)} tried")
+        want = at.want
+        seated = at.policy.workers
+        if seated and not any(name in self._fleet.serving(want.model) for name in seated):
+            whose = f"the policy of tenant {want.tenant!r}" if want.policy else "routing.policy"
+            names = ", ".join(seated)
+            return NoWorker(
+                f"{whose} names no worker that lives and serves {want.model!r}: {names}"
+            )
+        return NoWorker(f"no worker for {want.model!r}, {len(avoid)} tried")
 
 
 def _refused(worker: Worker, avoid: Set[Worker], eligible: Eligible | None) -> bool:

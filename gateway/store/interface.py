@@ -115,10 +115,18 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class TenantTable:
-    """All tenants' records as JSON, by id. version: another one after every change."""
+    """All tenants' records as JSON, by id. version: another one after every change.
+
+    It is EPOCH:COUNT, or empty where nothing was ever written. Another epoch: the store began anew.
+    """
 
     version: str
     records: Mapping[str, bytes]
+
+    @property
+    def epoch(self) -> str:
+        """Of the version."""
+        return self.version.rpartition(":")[0]
 
 
 class QuotaStore(Protocol):

@@ -7,7 +7,8 @@
     PREFIX:batch:ID             string   usage that was added already
     PREFIX:workers              sorted   NAME=HOST:PORT, by the end of its lease; workers write it
     PREFIX:tenants              hash     records, JSON by id
-    PREFIX:tenants:version      string   EPOCH:COUNT; another one with every change
+    PREFIX:tenants:version      string   EPOCH:COUNT; another one with every change, and another
+                                         epoch wherever Redis began with nothing
 
 Redis 5 or newer, one primary: a script's keys need not lie in one slot of a cluster.
 """
@@ -51,7 +52,7 @@ class RedisStore:
     """Satisfies QuotaStore, UsageStore, TenantStore, WorkerStore; every method may raise StoreAway.
 
     bulk: a lane of its own for what is large, so that no request waits behind it. epoch: a random
-    word, with which versions begin if this store writes the first tenant.
+    word; versions begin with it and the time where this store writes the first tenant.
     """
 
     def __init__(self, lane: Lane, bulk: Lane, prefix: str, retention: Retention, epoch: str):
@@ -136,9 +137,9 @@ class RedisStore:
         if reply is None:
             return None
         version, *rest = reply
-        records = dict(zip(rest[::2], rest[1::2], strict=True))
+        records = zip(rest[::2], rest[1::2], strict=True)
         return TenantTable(
-            version.decode(), {key.decode(): value for key, value in records.items()}
+            version.decode(), {key.decode(errors="replace"): record for key, record in records}
         )
 
     async def write_tenant(self, tenant: str, before: bytes | None, after: bytes | None) -> bool:
@@ -150,7 +151,7 @@ class RedisStore:
     async def workers(self) -> list[str]:
         """As WorkerStore."""
         reply = await self._bulk.ask(self._workers.command((f"{self._prefix}:workers",), ()))
-        return [member.decode() for member in reply]
+        return [member.decode(errors="replace") for member in reply]
 
     async def _all(self, lane: Lane, commands: Sequence[Command]) -> list[Reply]:
         """The replies to all; asked in one piece. Raises the first StoreAway."""

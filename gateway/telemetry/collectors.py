@@ -11,8 +11,8 @@ WorkerGauges = Mapping[str, int]
 
 _WORKER_GAUGES = {
     "leases": "Requests of this gateway on the worker.",
-    "running_sequences": "Requests that the worker is computing.",
-    "waiting_sequences": "Requests in the worker's queue.",
+    "running_sequences": "Sequences that the worker is computing.",
+    "waiting_sequences": "Sequences in the worker's queue.",
     "uncomputed_tokens": "Prompt tokens that the worker has still to compute.",
     "total_pages": "Pages of the worker's pool.",
     "used_pages": "Pages that a request refers to.",

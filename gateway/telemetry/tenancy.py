@@ -89,6 +89,10 @@ class TenancyTelemetry:
         if self._reasons.pop(source, None) is not None:
             self._log.info("tenants_fresh", source=source)
 
+    def tenants_put_back(self, source: str, count: int) -> None:
+        """A source began anew; so many that were known here are in it again."""
+        self._log.warning("tenants_put_back", source=source, tenants=count)
+
     def tenant_shadowed(self, tenant: str, source: str, reason: str) -> None:
         """A tenant, or a key of it, is passed over."""
         self._log.warning("tenant_shadowed", tenant=tenant, source=source, reason=reason)

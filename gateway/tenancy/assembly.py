@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from gateway.background import Work, running
 from gateway.config import GatewayConfig
 from gateway.store.failover import Failover
 from gateway.store.interface import QuotaStore, UsageStore
@@ -56,7 +56,7 @@ class Tenancy:
     watch: Watch
     ledger: UsageLedger
     redis: RedisStore | None
-    works: tuple[Callable[[], Awaitable[None]], ...]
+    works: tuple[Work, ...]
     log: EventLog
 
     @asynccontextmanager
@@ -66,25 +66,14 @@ class Tenancy:
         Redis that is away delays this by some calls, and keeps nobody from serving.
         """
         await self.watch.look()
-        tasks = [asyncio.create_task(self._for_ever(work)) for work in self.works]
-        try:
+        async with running(self.works, self._close, self.log):
             yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self.quotas.close()
-            await self.ledger.close()
-            if self.redis is not None:
-                await self.redis.aclose()
 
-    async def _for_ever(self, work: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            try:
-                await work()
-            except Exception:
-                self.log.exception("background_failed", work=getattr(work, "__qualname__", ""))
-            await asyncio.sleep(1.0)
+    async def _close(self) -> None:
+        await self.quotas.close()
+        await self.ledger.close()
+        if self.redis is not None:
+            await self.redis.aclose()
 
 
 def build_tenancy(config: GatewayConfig, around: Surroundings) -> Tenancy:
@@ -92,7 +81,7 @@ def build_tenancy(config: GatewayConfig, around: Surroundings) -> Tenancy:
     telemetry = TenancyTelemetry(around.registry, around.log)
     memory = MemoryStore(config.quota.lease_s, around.clock)
     redis = _redis(config, around) if config.redis.url else None
-    works: list[Callable[[], Awaitable[None]]] = []
+    works: list[Work] = []
     quota_store: QuotaStore = memory
     usage_store: UsageStore = memory
     if redis is not None:

@@ -17,11 +17,12 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.errors import Conflict, PreconditionFailed, StoreUnavailable, TenantNotFound
+from gateway.fields import KeyDigest
 from gateway.store.interface import StoreAway, UsageRow, UsageStore
 from gateway.tenancy.keys import NewKey, make_key
 from gateway.tenancy.sources import SourceAway, SourceBroken, WritableSource
 from gateway.tenancy.watch import Watch
-from gateway.tenant_config import KeyConfig, TenantConfig
+from gateway.tenant_config import MAX_KEYS, KeyConfig, TenantConfig
 
 Change = Callable[[TenantConfig | None], TenantConfig | None]
 
@@ -103,6 +104,20 @@ class Directory:
 
         return await self._change(config.id, change)
 
+    async def patch(
+        self,
+        tenant: str,
+        patched: Callable[[TenantConfig], TenantConfig],
+        when: Condition = ALWAYS,
+    ) -> Listed:
+        """The tenant is as `patched` makes it of what it is. Raises what that raises."""
+
+        def change(held: TenantConfig | None) -> TenantConfig:
+            when.check(held)
+            return patched(_known(tenant, held))
+
+        return await self._change(tenant, change)
+
     async def delete(self, tenant: str, when: Condition = ALWAYS) -> None:
         """The tenant is gone; its requests that run end by themselves."""
 
@@ -123,7 +138,7 @@ class Directory:
                     param="id",
                     code="key_exists",
                 )
-            return replace(known, keys=(*known.keys, new.config))
+            return replace(known, keys=(*_with_room(known, self.now), new.config))
 
         await self._change(tenant, change)
         return new
@@ -190,9 +205,11 @@ def etag_of(config: TenantConfig) -> str:
 
 
 def _made(change: Change, before: TenantConfig | None) -> TenantConfig | None:
-    """What the change makes, valid as a whole."""
+    """What the change makes, valid as a whole: whatever is written can be read."""
     try:
-        return change(before)
+        after = change(before)
+        # A changed copy is not checked against the limits of its fields.
+        return None if after is None else msgspec.convert(msgspec.to_builtins(after), TenantConfig)
     except ValueError as error:
         raise Conflict(f"{error}.") from error
 
@@ -201,6 +218,19 @@ def _known(tenant: str, held: TenantConfig | None) -> TenantConfig:
     if held is None:
         raise TenantNotFound(f"There is no tenant '{tenant}'.", param="id")
     return held
+
+
+def _with_room(tenant: TenantConfig, now: datetime) -> Sequence[KeyDigest | KeyConfig]:
+    """The tenant's keys and room for one more; those that expired give way. Raises Conflict."""
+    if len(tenant.keys) < MAX_KEYS:
+        return tenant.keys
+    kept = [key for key in tenant.all_keys if key.expires_at is None or key.expires_at > now]
+    if len(kept) < MAX_KEYS:
+        return kept
+    raise Conflict(
+        f"Tenant '{tenant.id}' has {len(kept)} keys: at most {MAX_KEYS}. End one first.",
+        code="too_many_keys",
+    )
 
 
 def _ended(

@@ -95,6 +95,9 @@ class FileSource:
         try:
             status = self._path.stat()
         except FileNotFoundError:
+            if not self._path.parent.is_dir():
+                folder, name = self._path.parent, self._path.name
+                raise SourceBroken(f"{folder}, the folder of {name}, is missing") from None
             # Gone is not empty: whoever was known stays.
             if self._may_be_missing and not self._stamp:
                 return None

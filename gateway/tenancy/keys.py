@@ -30,6 +30,15 @@ def make_key(
     return NewKey(text, KeyConfig(digest_of(text), id_, created_at, expires_at))
 
 
+def bearer_digest(authorization: str | None) -> bytes | None:
+    """The sha256 of the key in an Authorization header; None where there is none."""
+    scheme, _, key = (authorization or "").partition(" ")
+    key = key.strip()
+    if scheme.lower() != "bearer" or not key:
+        return None
+    return hashlib.sha256(key.encode("latin-1")).digest()
+
+
 def digest_of(key: str) -> str:
     """How a key is kept: 64 hexadecimal digits."""
     return hashlib.sha256(key.encode()).hexdigest()

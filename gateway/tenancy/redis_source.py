@@ -1,6 +1,8 @@
 """Tenants in Redis, as JSON by id; every gateway looks every second whether the version is new.
 
-Redis that comes back empty has lost them: what was known stays, and the next write puts it back.
+Redis that began anew has lost them: whoever knew some puts back those that are missing, and then
+takes what is there. One that was deleted in that very second may come back so, as may one that was
+deleted while a gateway that knew it was cut off; nobody is lost.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ class RedisSource:
         self._store = store
         self._telemetry = telemetry
         self._version: str | None = None
+        self._epoch = ""
         self._records: Mapping[str, bytes] = {}
         self._configs: dict[str, TenantConfig] = {}
 
@@ -33,8 +36,8 @@ class RedisSource:
         table = await self._table(self._version)
         if table is None or table.version == self._version:
             return None
-        if not table.version and self._records:
-            raise SourceBroken("Redis has lost its tenants; those known stay, until one is written")
+        if self._is_missed_by(table):
+            table = await self._put_back(table)
         configs = {}
         for tenant, record in table.records.items():
             if record == self._records.get(tenant) and tenant in self._configs:
@@ -46,15 +49,15 @@ class RedisSource:
                 self._telemetry.tenant_shadowed(tenant, self.name, str(error))
                 if tenant in self._configs:
                     configs[tenant] = self._configs[tenant]
-        self._version, self._records, self._configs = table.version, table.records, configs
+        self._version, self._epoch = table.version, table.epoch
+        self._records, self._configs = table.records, configs
         return configs
 
     async def get(self, tenant: str) -> TenantConfig | None:
         """As WritableSource."""
-        table = await self._table(None)
-        assert table is not None, "no version is known"
+        table = await self._whole()
         record = table.records.get(tenant)
-        if record is None and not table.version:
+        if record is None and self._is_missed_by(table):
             record = self._records.get(tenant)
         return None if record is None else _decode(tenant, record)
 
@@ -62,15 +65,22 @@ class RedisSource:
         self, tenant: str, before: TenantConfig | None, after: TenantConfig | None
     ) -> bool:
         """As WritableSource."""
+        table = await self._whole()
+        if self._is_missed_by(table):
+            table = await self._put_back(table)
+        held = table.records.get(tenant)
+        if (None if held is None else _decode(tenant, held)) != before:
+            return False
+        record = None if after is None else msgspec.json.encode(after)
         try:
-            await self._put_back()
-            held = await self._held(tenant)
-            if (None if held is None else _decode(tenant, held)) != before:
-                return False
-            record = None if after is None else msgspec.json.encode(after)
             return await self._store.write_tenant(tenant, held, record)
         except StoreAway as away:
             raise SourceAway(str(away)) from away
+
+    async def _whole(self) -> TenantTable:
+        table = await self._table(None)
+        assert table is not None, "no version is known"
+        return table
 
     async def _table(self, known: str | None) -> TenantTable | None:
         try:
@@ -78,17 +88,21 @@ class RedisSource:
         except StoreAway as away:
             raise SourceAway(str(away)) from away
 
-    async def _held(self, tenant: str) -> bytes | None:
-        table = await self._store.tenants(None)
-        assert table is not None, "no version is known"
-        return table.records.get(tenant)
+    def _is_missed_by(self, table: TenantTable) -> bool:
+        """Whether it is of a Redis that never had what is known here."""
+        return bool(self._records) and table.epoch != self._epoch
 
-    async def _put_back(self) -> None:
-        """Where Redis lost its tenants, it has those again that were known here."""
-        table = await self._store.tenants(self._version)
-        if table is not None and not table.version:
-            lost = self._records.items()
-            await asyncio.gather(*(self._store.write_tenant(id_, None, r) for id_, r in lost))
+    async def _put_back(self, table: TenantTable) -> TenantTable:
+        """What was known here and is missing there is there again; the table as it is then."""
+        missing = [(id_, r) for id_, r in self._records.items() if id_ not in table.records]
+        try:
+            await asyncio.gather(*(self._store.write_tenant(id_, None, r) for id_, r in missing))
+        except StoreAway as away:
+            raise SourceAway(str(away)) from away
+        self._telemetry.tenants_put_back(self.name, len(missing))
+        table = await self._whole()
+        self._epoch = table.epoch
+        return table
 
 
 def _decode(tenant: str, record: bytes) -> TenantConfig:

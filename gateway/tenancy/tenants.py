@@ -12,16 +12,18 @@ digest brings nobody nearer to a key of 256 random bits.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from gateway.errors import TenantsUnknown, Unauthenticated
+from gateway.request import Share
 from gateway.store.interface import NO_LIMITS, Limits
+from gateway.tenancy.keys import bearer_digest
 from gateway.tenant_config import PolicyConfig, TenantConfig
 
+EVERYBODYS = Share()
 _RANKS = {"high": 0, "normal": 1, "low": 2}
 
 
@@ -32,6 +34,7 @@ class Tenant:
     namespace: whose cached pages it shares. models None: all of them. policy None: the fleet's.
     weight: its share where requests wait; rank: its priority class, 0 goes first. max_queued: how
     many of its requests may wait at this gateway. debug: it may see how its requests were routed.
+    share: what it may have of each worker.
     """
 
     id: str
@@ -43,6 +46,7 @@ class Tenant:
     limits: Limits = NO_LIMITS
     max_queued: int | None = None
     debug: bool = False
+    share: Share = EVERYBODYS
 
     @classmethod
     def of(cls, config: TenantConfig) -> Tenant:
@@ -58,6 +62,12 @@ class Tenant:
             limits=Limits(quota.requests_per_minute, quota.tokens_per_minute, quota.concurrency),
             max_queued=quota.max_queued,
             debug=config.debug,
+            share=Share(
+                _RANKS["normal"] - _RANKS[config.priority],
+                config.weight,
+                config.cache_share,
+                config.cache_cap,
+            ),
         )
 
     def may_use(self, model: str) -> bool:
@@ -101,7 +111,12 @@ class Tenants:
         roster = self.roster
         if roster.open:
             return OPEN
-        entry = roster.entries.get(_digest(authorization))
+        digest = bearer_digest(authorization)
+        if digest is None:
+            raise Unauthenticated(
+                "You didn't provide an API key. Send it as 'Authorization: Bearer KEY'."
+            )
+        entry = roster.entries.get(digest)
         if entry is None:
             if not roster.complete:
                 raise TenantsUnknown("a source of tenants was never read")
@@ -110,14 +125,3 @@ class Tenants:
             when = datetime.fromtimestamp(entry.expires_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             raise Unauthenticated(f"This API key expired at {when}.", code="expired_api_key")
         return entry.tenant
-
-
-def _digest(authorization: str | None) -> bytes:
-    """The sha256 of the key in the header. Raises Unauthenticated."""
-    scheme, _, key = (authorization or "").partition(" ")
-    key = key.strip()
-    if scheme.lower() != "bearer" or not key:
-        raise Unauthenticated(
-            "You didn't provide an API key. Send it as 'Authorization: Bearer KEY'."
-        )
-    return hashlib.sha256(key.encode("latin-1")).digest()

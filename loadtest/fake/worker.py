@@ -28,6 +28,8 @@ from proto import worker_pb2 as pb
 from proto import worker_pb2_grpc
 
 HEARTBEAT_S = 1.0
+# As a worker says by default.
+MAX_WAITING = 1024
 # Characters, or ids, of a piece of a plain prompt: as the gateway cuts by default.
 _GRAIN = 1024
 _COUNT = re.compile(r"(\d+):")
@@ -181,6 +183,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
             page_size=16,
             cache_tokens=me.cache_tokens,
             max_running_sequences=self._pace.max_running,
+            max_waiting_sequences=MAX_WAITING,
             snapshot=self._snapshot(),
             cache_sequence=self._cache.sequence,
         )

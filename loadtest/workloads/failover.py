@@ -2,7 +2,9 @@
 
     once        every request by itself runs to its end: what it should say
     each round  all requests at once; when a share of the output is there, one worker is killed
-                (kill -9) or paused or told to leave; it comes back before the next round
+                (kill -9) or told to leave; it comes back before the next round
+
+A round that took no stream from anybody is void: it shows nothing and is left out of the sums.
 
 Requests are of every kind that can be told apart: greedy and seeded, several choices, logprobs,
 stop strings, chats and completions. Tokens, text, logprobs and finish reasons have to be the same.
@@ -11,6 +13,7 @@ stop strings, chats and completions. Tokens, text, logprobs and finish reasons h
 from __future__ import annotations
 
 import asyncio
+import enum
 import json
 import random
 import time
@@ -20,12 +23,15 @@ from typing import Any, Protocol
 
 import httpx
 
+from loadtest.errors import LoadTestError
 from loadtest.parts import Parts, names
 from loadtest.report import Report, milliseconds
 
 NAME = "failover"
 COLUMNS = ("round", "lost worker", "streams on it", "errors", "mismatches", "longest gap")
 TIMEOUT_S = 600.0
+# Of the rounds, so many must have taken a stream from somebody.
+_VALID_SHARE = 0.75
 WORDS = (
     "tree",
     "root",
@@ -41,14 +47,21 @@ WORDS = (
 )
 
 
+class Loss(enum.Enum):
+    """What is done to a worker. KILL: kill -9; LEAVE: SIGTERM."""
+
+    KILL = "kill"
+    LEAVE = "leave"
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How many streams and rounds. kinds of loss: kill, leave."""
+    """How many streams and rounds, and how a worker is lost."""
 
     streams: int = 64
     rounds: int = 20
     new_tokens: int = 48
-    loss: str = "kill"
+    loss: Loss = Loss.KILL
     seed: int = 0
 
 
@@ -91,13 +104,18 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One loss. affected: streams that the lost worker had."""
+    """One loss. affected: streams that the lost worker had when it was lost."""
 
     worker: str
     affected: int
     errors: int
     mismatches: int
     gaps_s: list[float]
+
+    @property
+    def is_void(self) -> bool:
+        """Whether nobody lost a stream, so that it shows nothing; an error shows something."""
+        return not (self.affected or self.errors or self.mismatches)
 
 
 def requests(shape: Shape, model: str) -> list[tuple[str, dict[str, Any]]]:
@@ -216,7 +234,7 @@ async def _one_round(
     shape, rng = chosen
     victim = rng.choice(list(names(parts)))
     loop = asyncio.get_running_loop()
-    lose = parts.kill if shape.loss == "kill" else parts.terminate
+    lose = {Loss.KILL: parts.kill, Loss.LEAVE: parts.terminate}[shape.loss]
     losses: list[asyncio.Future[None]] = []
 
     def strike() -> None:
@@ -224,11 +242,10 @@ async def _one_round(
 
     tick = _Tick(int(len(asked) * shape.new_tokens * rng.uniform(0.1, 0.7)), strike)
     told = await asyncio.gather(*(tell(client, *one, tick) for one in asked))
-    if not losses:
-        strike()
-    await losses[0]
-    await asyncio.to_thread(_restore, parts, victim)
-    affected = [one for one in told if one.worker == victim]
+    affected = [one for one in told if losses and one.worker == victim]
+    if losses:
+        await losses[0]
+        await asyncio.to_thread(_restore, parts, victim)
     return Round(
         victim,
         len(affected),
@@ -255,8 +272,14 @@ def _logprobs(given: Any) -> list[float]:
 
 
 def report(rounds: Sequence[Round]) -> Report:
-    """The table of rounds, and the sums."""
-    gaps = sorted(gap for one in rounds for gap in one.gaps_s)
+    """The table of rounds, and the sums. Raises LoadTestError where too many were void."""
+    valid = [one for one in rounds if not one.is_void]
+    if len(valid) < len(rounds) * _VALID_SHARE:
+        raise LoadTestError(
+            f"in {len(rounds) - len(valid)} of {len(rounds)} rounds nobody lost a stream: "
+            "more streams or longer answers are needed"
+        )
+    gaps = sorted(gap for one in valid for gap in one.gaps_s)
     p99 = gaps[min(len(gaps) - 1, int(0.99 * len(gaps)))] if gaps else 0.0
     return Report(
         name=NAME,
@@ -265,7 +288,7 @@ def report(rounds: Sequence[Round]) -> Report:
             [
                 str(number),
                 one.worker,
-                str(one.affected),
+                "void" if one.is_void else str(one.affected),
                 str(one.errors),
                 str(one.mismatches),
                 milliseconds(max(one.gaps_s, default=0.0)),
@@ -273,8 +296,9 @@ def report(rounds: Sequence[Round]) -> Report:
             for number, one in enumerate(rounds, 1)
         ],
         summary={
-            "client_errors": sum(one.errors for one in rounds),
-            "token_mismatches": sum(one.mismatches for one in rounds),
+            "client_errors": sum(one.errors for one in valid),
+            "token_mismatches": sum(one.mismatches for one in valid),
             "gap_p99_s": p99,
+            "void_rounds": len(rounds) - len(valid),
         },
     )

@@ -17,7 +17,6 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,6 +36,7 @@ from loadtest.drive import Drive, Driven, drive_async
 from loadtest.peers.routers import ROUTERS
 from loadtest.processes import cpu_seconds
 from loadtest.report import Report
+from loadtest.simulation import NoDoor
 
 NAME = "overhead"
 COLUMNS = ("router", "CPU us a request", "CPU us an event", "p50 at 64, ms", "p99, ms", "errors")
@@ -76,7 +76,8 @@ def measure(shape: Shape, progress: Callable[[str], None]) -> dict[str, list[Cos
 def _one_round(name: str, shape: Shape) -> Cost:
     requests = _driven(name, shape, 0.0, lambda port: Drive(port, 16, shape.seconds, max_tokens=16))
     if name == "stack":
-        return Cost(requests.cpu_s / max(requests.num_requests, 1) * 1e6)
+        request_us = requests.cpu_s / max(requests.num_requests, 1) * 1e6
+        return Cost(request_us, errors=requests.num_errors)
     streams = _driven(
         name, shape, 10.0, lambda port: Drive(port, 64, shape.seconds, stream=True, max_tokens=64)
     )
@@ -97,16 +98,6 @@ def _driven(name: str, shape: Shape, tick_ms: float, drive: Callable[[int], Driv
         return uvloop.run(drive_async(drive(router.port), lambda: cpu_seconds(router.pid)))
 
 
-class _NoDoor:
-    """Nobody is asked: only decisions are timed."""
-
-    @contextmanager
-    def submit(self, *_: object):  # type: ignore[no-untyped-def]
-        """Never called."""
-        raise AssertionError("decisions only")
-        yield
-
-
 def decisions(num_workers: int = 1000, count: int = 4000, seed: int = 0) -> list[float]:
     """Seconds of each decision among workers that hold and queue different things."""
     rng = random.Random(seed)
@@ -116,7 +107,7 @@ def decisions(num_workers: int = 1000, count: int = 4000, seed: int = 0) -> list
     systems = [f"System prompt {number} " + "x" * 2000 for number in range(200)]
     wants = [_want(scope, rng.choice(systems), number) for number in range(count)]
     for number in range(num_workers):
-        worker = fleet.join(WorkerInfo(f"w{number}", "i", "fake-model"), _NoDoor())
+        worker = fleet.join(WorkerInfo(f"w{number}", "i", "fake-model"), NoDoor())
         _fill(worker, rng.sample(wants, 20), rng)
     uvloop.run(router.rebuild())
     taken = []
@@ -154,7 +145,7 @@ def growth(count: int, num_workers: int = 8, view_boundaries: int = 20_000) -> f
     router = Router(fleet, RoutingConfig(), Telemetry(CollectorRegistry()))
     scope = Scope("fake-model", b"acme")
     for number in range(num_workers):
-        fleet.join(WorkerInfo(f"w{number}", "i", "fake-model"), _NoDoor())
+        fleet.join(WorkerInfo(f"w{number}", "i", "fake-model"), NoDoor())
     uvloop.run(router.rebuild())
     before = 0
     for number in range(count):

@@ -31,12 +31,13 @@ class Fleet:
     logs: Path
 
     def worker_pids(self) -> dict[str, int]:
-        """Process ids of the workers by name, from their own start lines."""
+        """Process ids of the workers by name, from their own last start lines."""
         found = {}
         for log in self.logs.glob("worker-*.log"):
-            match = re.search(r"ready worker=(\S+) port=\d+ pid=(\d+)", log.read_text())
-            assert match is not None
-            found[match[1]] = int(match[2])
+            ready = re.findall(r"ready worker=(\S+) port=\d+ pid=(\d+)", log.read_text())
+            assert ready, f"{log} has no start line"
+            name, pid = ready[-1]
+            found[name] = int(pid)
         return found
 
     def metric(self, name: str) -> float:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import re
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypedDict, Unpack
@@ -18,9 +18,9 @@ import uvicorn
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
-from gateway.__main__ import serving_config
 from gateway.assembly import Gateway, build
 from gateway.config import (
+    BreakerConfig,
     ForeignConfig,
     GatewayConfig,
     LimitConfig,
@@ -30,6 +30,7 @@ from gateway.config import (
     RoutingConfig,
     WorkerConfig,
 )
+from gateway.http.public_server import PublicServer
 from gateway.request import Ask, Deliver
 from gateway.telemetry.log import EventLog
 from gateway.tenant_config import PolicyConfig, QuotaConfig, RedisConfig, TenantConfig
@@ -76,6 +77,7 @@ class GatewaySettings(TypedDict, total=False):
     queue: QueueConfig
     foreign: tuple[ForeignConfig, ...]
     retries: RetryConfig
+    breaker: BreakerConfig
     redis: RedisConfig
     quota: QuotaConfig
     keep_alive_s: float
@@ -104,12 +106,17 @@ class QuietServer(uvicorn.Server):
         yield
 
 
+class QuietPublicServer(QuietServer, PublicServer):
+    """The gateway's own, in the test process."""
+
+
 @dataclass(frozen=True)
 class Live:
-    """A gateway that serves, and clients for it."""
+    """A gateway that serves, and clients for it. leave: it is told to, as by a signal."""
 
     gateway: Gateway
     port: int
+    leave: Callable[[], Awaitable[None]]
     http: httpx.AsyncClient
     openai: AsyncOpenAI
 
@@ -188,20 +195,24 @@ async def _live(config: GatewayConfig) -> AsyncIterator[Live]:
     gateway = build(config, EventLog(logging.getLogger("gateway")))
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    server = QuietServer(serving_config(gateway.app, config))
+    server = QuietPublicServer(gateway.app, config)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     base = f"http://127.0.0.1:{port}"
     async with (
         httpx.AsyncClient(base_url=base, timeout=30, trust_env=False) as http,
         AsyncOpenAI(base_url=f"{base}/v1", api_key="none", max_retries=0) as openai,
     ):
-        live = Live(gateway, port, http, openai)
+
+        async def leave() -> None:
+            server.should_exit = True
+            await task
+
+        live = Live(gateway, port, leave, http, openai)
         await live.until(lambda: server.started)
         try:
             yield live
         finally:
-            server.should_exit = True
-            await task
+            await leave()
 
 
 def events_of(text: str) -> list[str]:

@@ -186,6 +186,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
             max_model_len=2048,
             prefix_cache="radix",
             page_size=16,
+            max_waiting_sequences=1024,
             snapshot=self.snapshot,
         )
         return pb.ToGateway(hello=hello)

@@ -18,6 +18,7 @@ from tests.gateway.conftest import Live, Serve, StartWorker
 from tests.gateway.fake_worker import FakeWorker, Line, endless, failing, silence, words
 from tests.gateway.storyteller import story
 
+CHAT = "/v1/chat/completions"
 KEY = {"authorization": "Bearer pnd-test"}
 BODY = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 10}
 # What the gateway takes the messages for: the bytes of their JSON, four to a token.
@@ -50,7 +51,7 @@ async def used(live: Live) -> Counts:
 
 
 async def ask(live: Live, **changes: object) -> httpx.Response:
-    return await live.http.post("/v1/chat/completions", json={**BODY, **changes}, headers=KEY)
+    return await live.http.post(CHAT, json={**BODY, **changes}, headers=KEY)
 
 
 async def test_a_finished_request_costs_what_its_worker_counted(
@@ -212,6 +213,27 @@ async def test_debug_keys_see_why(start_worker: StartWorker, serve: Serve) -> No
     assert "worker=w0" in told
     plain, _ = await serving(start_worker, serve, words)
     assert "x-pando-route" not in (await ask(plain)).headers
+
+
+async def test_a_stream_that_began_before_it_was_routed_says_nothing_of_its_route(
+    start_worker: StartWorker, serve: Serve
+) -> None:
+    queue = QueueConfig(credit_ahead=0)
+    tenants = (acme(debug=True),)
+    live, [worker] = await serving(
+        start_worker, serve, silence, tenants=tenants, queue=queue, keep_alive_s=0.01
+    )
+    linked = live.gateway.fleet.workers()[0]
+    linked.info = replace(linked.info, max_running_sequences=1)
+    first = asyncio.create_task(ask(live))
+    await live.until(lambda: len(worker.submits) == 1)
+    body = {**BODY, "stream": True}
+    async with live.http.stream("POST", CHAT, json=body, headers=KEY) as response:
+        assert not {"x-pando-route", "x-pando-worker"} & set(response.headers)
+        worker.script = words
+        first.cancel()
+        text = (await response.aread()).decode()
+    assert "[DONE]" in text
 
 
 async def test_a_spent_retry_budget_is_no_bill(start_worker: StartWorker, serve: Serve) -> None:

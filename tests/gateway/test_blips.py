@@ -79,6 +79,23 @@ async def test_what_comes_while_the_last_worker_is_away_waits_a_while(
     assert (await task).status_code == 200
 
 
+async def test_what_waits_when_the_last_worker_begins_to_leave_waits_for_the_next(
+    start_worker: StartWorker, serve: Serve
+) -> None:
+    live, worker = await lone(start_worker, serve, silence)
+    linked = live.gateway.fleet.workers()[0]
+    linked.info = replace(linked.info, max_running_sequences=1)
+    tasks = [asyncio.create_task(ask(live)) for _ in range(2)]
+    await live.until(lambda: live.metric("waiting_requests") == 1)
+    worker.load = pb.Load(running_sequences=1, draining=True)
+    await live.until(lambda: not live.gateway.fleet.serving("tiny"))
+    tasks.append(asyncio.create_task(ask(live)))
+    await live.until(lambda: live.metric("waiting_requests") == 2)
+    worker.load, worker.script = pb.Load(), words
+    await blip(live, worker)
+    assert {answer.status_code for answer in await asyncio.gather(*tasks)} == {200}
+
+
 async def test_and_not_for_ever(start_worker: StartWorker, serve: Serve) -> None:
     live, worker = await lone(start_worker, serve, words, no_worker_s=0.3)
     await worker.stop()

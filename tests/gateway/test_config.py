@@ -46,15 +46,29 @@ def test_json_is_a_config_file_too(tmp_path: Path) -> None:
     assert load(path, {}).port == 1234
 
 
-def test_flags_stand_over_the_file(tmp_path: Path) -> None:
+def test_flags_stand_over_the_file_and_workers_come_in_addition(tmp_path: Path) -> None:
     path = tmp_path / "gateway.yaml"
     path.write_text(FILE)
+    of_file = load(path, {}).workers
     config = _configure(
         ["--config", str(path), "--port", "0", "--worker", "a=[::1]:1", "--worker", "h:2"]
     )
     assert config.port == 0
-    assert config.workers == (WorkerConfig("[::1]:1", "a"), WorkerConfig("h:2"))
+    assert config.workers == (*of_file, WorkerConfig("[::1]:1", "a"), WorkerConfig("h:2"))
     assert config.aliases == {"gpt": "tiny"}
+
+
+def test_paths_in_a_file_are_meant_from_its_folder(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.yaml"
+    path.write_text(
+        "tenants_file: tenants.yaml\nlink: {tls: {ca: /ca.pem, cert: c.pem, key: sub/c.key}}\n"
+    )
+    config = load(path, {})
+    assert config.tenants_file == str(tmp_path / "tenants.yaml")
+    tls = config.link.tls
+    assert tls is not None
+    assert (tls.ca, tls.cert) == ("/ca.pem", str(tmp_path / "c.pem"))
+    assert tls.key == str(tmp_path / "sub" / "c.key")
 
 
 @pytest.mark.parametrize(

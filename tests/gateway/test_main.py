@@ -47,9 +47,10 @@ async def test_it_serves_from_its_flags_and_leaves_at_a_signal_with_a_stream_ope
 ) -> None:
     worker = await start_worker(script=endless)
     settings = tmp_path / "gateway.yaml"
-    settings.write_text("shutdown_s: 1.0\n")
+    settings.write_text("shutdown_s: 600\n")
     process = await gateway(
-        "--config", str(settings), "--port", "0", "--worker", f"w0={worker.address}"
+        *("--config", str(settings), "--port", "0", "--shutdown-s", "0.5"),
+        *("--worker", f"w0={worker.address}"),
     )
     port = await listening_port(process)
     base = f"http://127.0.0.1:{port}"
@@ -61,10 +62,13 @@ async def test_it_serves_from_its_flags_and_leaves_at_a_signal_with_a_stream_ope
             lines = response.aiter_lines()
             await anext(lines)
             process.send_signal(signal.SIGTERM)
+            told = [line async for line in lines if line.startswith("data: ")]
             _, log = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode in (0, -signal.SIGTERM)
+    assert '"code":"shutting_down"' in told[-1]
     assert b" request_ended " in log
-    assert b"outcome=client_closed" in log
+    assert b"status=503 outcome=shutting_down" in log
+    assert b"Traceback" not in log
 
 
 async def test_a_tenant_made_by_the_admin_api_may_ask_at_once(
@@ -103,6 +107,17 @@ async def test_a_tenant_made_by_the_admin_api_may_ask_at_once(
     assert b" key_added " in log
     assert key.encode() not in log
     assert b"Traceback" not in log
+
+
+async def test_a_gateway_that_looks_for_no_worker_says_so() -> None:
+    for flags, is_told in (([], True), (["--worker", "127.0.0.1:9"], False)):
+        process = await gateway("--port", "0", *flags)
+        base = f"http://127.0.0.1:{await listening_port(process)}"
+        async with httpx.AsyncClient(base_url=base, trust_env=False, timeout=30) as http:
+            assert (await http.get("/ready")).status_code == 503
+        process.send_signal(signal.SIGTERM)
+        _, log = await asyncio.wait_for(process.communicate(), 30)
+        assert (b" warning no_workers_named reason=" in log) == is_told
 
 
 async def test_a_wrong_setting_ends_it_with_a_sentence() -> None:

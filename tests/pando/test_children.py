@@ -82,3 +82,23 @@ def test_one_that_has_ended_is_noticed_until_it_is_forgotten(tmp_path: Path) -> 
         assert children.dead() is child
         children.forget(child)
         assert children.dead() is None
+
+
+def test_a_second_one_of_a_name_writes_behind_the_first_ones_log(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("of another day")
+    with Children(tmp_path, tmp_path) as children:
+        for text in ("one", "two"):
+            child = children.start("a", ["echo", text])
+            child.process.wait()
+            assert child.fresh_lines() == [text]
+            children.forget(child)
+    assert (tmp_path / "a.log").read_text() == "one\ntwo\n"
+
+
+def test_one_can_be_ended_before_the_others(tmp_path: Path) -> None:
+    with Children(tmp_path, tmp_path) as children:
+        first, second = (children.start(name, ["sleep", "600"]) for name in "ab")
+        children.end(second, grace_s=5)
+        assert second.process.returncode == -signal.SIGTERM
+        assert children.running == (first,)
+        assert first.process.poll() is None

@@ -69,14 +69,18 @@ def test_a_tenants_life(run: Run) -> None:
         *("add", "acme", "--model", "tiny", "--model", "small", "--weight", "2"),
         *("--priority", "high", "--tokens-per-minute", "10_000", "--concurrency", "4"),
         *("--policy", "dedicated", "--policy-worker", "w0", "--debug"),
+        *("--cache-share", "0.25", "--cache-cap", "0.5"),
     )
     assert made.stdout.startswith("pnd-")
     assert len(made.stdout.splitlines()) == 1
     assert "shown this once" in made.stderr
+    assert "Warning: models names 'small', which no worker serves now." in made.stderr
+    assert "Warning: policy.workers names 'w0'" in run("set", "acme", "--weight", "2").stderr
     text = run("show", "acme").stdout
     assert "tiny, small" in text
     assert "10000 tokens a minute, 4 at once" in text
     assert "dedicated (w0)" in text
+    assert "keeps 25%, at most 50% unused" in text
     assert made.stdout.strip() not in text
 
     run("set", "acme", "--tokens-per-minute", "none", "--model", "none", "--max-queued", "7")
@@ -84,6 +88,12 @@ def test_a_tenants_life(run: Run) -> None:
     assert after["quota"] == {"concurrency": 4, "max_queued": 7}
     assert (after["models"], after["weight"], after["debug"]) == (None, 2.0, True)
     assert after["policy"] is not None
+    run("set", "acme", "--policy-worker", "w1", "--policy-worker", "w2")
+    assert "dedicated (w1, w2)" in run("show", "acme").stdout
+    run("set", "acme", "--policy", "shuffle_shard", "--shard-size", "3")
+    assert "shuffle_shard (3)" in run("show", "acme").stdout
+    run("set", "acme", "--policy", "least_loaded")
+    assert "least_loaded" in run("show", "acme").stdout
     run("set", "acme", "--policy", "none", "--no-debug", "--namespace", "shared")
     after = shown(run, "acme")
     assert (after["policy"], after["debug"], after["namespace"]) == (None, False, "shared")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from pando.up import UpOptions, gateway_flags, worker_flags
 
 FAKE = Path(__file__).with_name("fake_fleet.py")
 ROOT = Path(__file__).resolve().parents[2]
-SERVING = Serving("http://127.0.0.1:8000", "smollm2", 2, "radix")
+SERVING = Serving("http://127.0.0.1:8000", "smollm2", 2, "radix", Path("/logs"))
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -116,13 +117,86 @@ def test_a_stop_while_it_loads_ends_everything(start: Start, tmp_path: Path) -> 
 
 
 @linux
-@pytest.mark.parametrize("name", ["worker", "gateway"])
-def test_the_end_of_one_is_the_end_of_all(start: Start, tmp_path: Path, name: str) -> None:
-    process = start(**{name: "dies"})
+def test_the_end_of_the_gateway_is_the_end_of_all(start: Start, tmp_path: Path) -> None:
+    process = start(gateway="dies")
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 1
-    assert "was killed by signal 6. The end of its log:" in errors
-    assert f"{name} is up" in errors
+    assert "gateway was killed by signal 6. The end of its log:" in errors
+    assert "gateway is up" in errors
+    wait_until_none_is_left(tmp_path)
+
+
+def pids_of(folder: Path, name: str) -> list[int]:
+    """The processes of the folder whose command line has the word as a word of its own."""
+    found = []
+    for pid in left_behind(folder):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if name.encode() in words:
+            found.append(pid)
+    return found
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def kill(folder: Path, name: str) -> int:
+    [pid] = pids_of(folder, name)
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+@linux
+def test_a_worker_that_died_is_started_again_under_its_name(start: Start, tmp_path: Path) -> None:
+    process = start()
+    wait_for_announcement(process)
+    others = pids_of(tmp_path, "gateway") + pids_of(tmp_path, "worker-0")
+    before = kill(tmp_path, "worker-1")
+    log = tmp_path / "logs" / "worker-1.log"
+    until(lambda: log.read_text().count("worker is up") == 2)
+    assert pids_of(tmp_path, "worker-1") != [before]
+    assert pids_of(tmp_path, "gateway") + pids_of(tmp_path, "worker-0") == others
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "worker-1 was killed by signal 9; it is started again in 0.05 s. Its log is" in errors
+
+
+@linux
+def test_a_worker_that_cannot_live_is_given_up_and_the_last_one_ends_all(
+    start: Start, tmp_path: Path
+) -> None:
+    process = start(worker="mortal")
+    wait_for_announcement(process)
+    kill(tmp_path, "worker-0")
+    log = tmp_path / "logs" / "worker-0.log"
+    until(lambda: log.read_text().count("this is why") == 2)
+    time.sleep(0.5)  # it would be started once more by now
+    assert log.read_text().count("this is why") == 2
+    assert process.poll() is None
+    assert len(left_behind(tmp_path)) == 2
+    kill(tmp_path, "worker-1")
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 1
+    ending = "ended with status 1 soon after its start, 3 times in a row"
+    assert f"worker-0 {ending}: it is not started again. Its log is" in errors
+    assert f"No worker can be kept alive: worker-1 {ending}. The end of its log:" in errors
+    assert errors.rstrip().endswith("this is why")
+    wait_until_none_is_left(tmp_path)
+
+
+@linux
+def test_the_gateway_leaves_while_workers_are_still_there(start: Start, tmp_path: Path) -> None:
+    process = start(gateway="curious")
+    wait_for_announcement(process)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    log = (tmp_path / "logs" / "gateway.log").read_text()
+    assert log.count("a worker is there") == 2
+    assert "--shutdown-s 5" in log
     wait_until_none_is_left(tmp_path)
 
 
@@ -209,8 +283,23 @@ def test_workers_get_what_was_asked_for() -> None:
 def test_the_gateway_gets_every_worker_by_name() -> None:
     flags = gateway_flags(options(), {"worker-0": "h:1", "worker-1": "h:2"})
     assert " ".join(flags) == (
-        "--host 0.0.0.0 --port 8000 --worker worker-0=h:1 --worker worker-1=h:2"
+        "--host 0.0.0.0 --port 8000 --shutdown-s 5 --worker worker-0=h:1 --worker worker-1=h:2"
     )
+
+
+def test_the_gateway_gets_its_own_settings_wherever_it_runs(tmp_path: Path) -> None:
+    config = Path(os.path.relpath(tmp_path / "gateway.yaml"))
+    flags = gateway_flags(options(gateway_config=config, shutdown_s=0.5), {})
+    assert flags[0] == "--config"
+    assert Path(flags[1]).is_absolute()
+    assert Path(flags[1]).resolve() == (tmp_path / "gateway.yaml").resolve()
+    assert flags[-2:] == ["--shutdown-s", "0.5"]
+
+
+def test_settings_that_are_not_there_are_said_before_anything_starts(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["up", "--gateway-config", str(tmp_path / "no.yaml")])
+    assert result.exit_code == 2
+    assert "does not exist" in result.output
 
 
 @pytest.mark.parametrize(
@@ -233,9 +322,24 @@ def test_the_curl_line_is_one_command() -> None:
     assert curl_line(SERVING) in announcement(SERVING)
 
 
+def test_where_a_key_is_needed_both_ways_send_it() -> None:
+    keyed = replace(SERVING, needs_key=True)
+    assert "authorization: Bearer $KEY" in shlex.split(curl_line(keyed))
+    assert 'api_key=os.environ["KEY"]' in openai_snippet(keyed)
+    compile(openai_snippet(keyed), "snippet", "exec")
+
+
+def test_it_says_where_python_metrics_and_logs_are() -> None:
+    text = announcement(SERVING)
+    assert sys.executable in text
+    assert "http://127.0.0.1:8000/metrics, logs in /logs." in text
+
+
 def test_the_snippet_is_a_program() -> None:
     compile(openai_snippet(SERVING), "snippet", "exec")
     assert openai_snippet(SERVING) in announcement(SERVING)
+    assert "temperature=0" in openai_snippet(SERVING)
+    assert '"temperature": 0' in curl_line(SERVING)
 
 
 def test_a_size_that_is_none_is_refused() -> None:

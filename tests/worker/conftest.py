@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.worker.door import Client, Worker
+from worker.cache.block_hash import BlockHashCache
+from worker.cache.radix import RadixCache
+
+SHARING = {"radix": RadixCache, "block": BlockHashCache}
 
 
 @pytest.fixture
@@ -31,3 +35,18 @@ async def client(worker: Worker) -> AsyncIterator[Client]:
     yield client
     await client.leave()
     await worker.quiet()
+
+
+@pytest.fixture(params=sorted(SHARING))
+async def caching(request: pytest.FixtureRequest, smollm2_folder: Path) -> AsyncIterator[Client]:
+    """A link to a worker with that cache."""
+    worker = Worker(smollm2_folder, SHARING[request.param])
+    worker.engine.start(lambda: None)
+    await worker.server.start()
+    client = Client(worker.port)
+    await client.greet()
+    yield client
+    await client.leave()
+    await worker.server.stop(grace=0)
+    worker.engine.stop()
+    worker.cache.check()

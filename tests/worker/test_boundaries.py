@@ -2,41 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
-
-import pytest
-
 from proto import worker_pb2 as pb
-from tests.worker.door import SIZE, Client, Worker
-from worker.cache.block_hash import BlockHashCache
-from worker.cache.interface import PrefixCache
-from worker.cache.pages import PagePool
-from worker.cache.radix import RadixCache
+from tests.worker.door import SIZE, Client
 from worker.sequence import pack_tokens
 from worker.wire import MAX_BOUNDARIES
 
-CACHES: dict[str, Callable[[PagePool], PrefixCache]] = {
-    "radix": RadixCache,
-    "block": BlockHashCache,
-}
 FOX = "The quick brown fox jumps over the lazy dog. "
 IDS = [700 + number for number in range(30)]
-
-
-@pytest.fixture(params=sorted(CACHES))
-async def caching(request: pytest.FixtureRequest, smollm2_folder: Path) -> AsyncIterator[Client]:
-    """A link to a worker with that cache."""
-    worker = Worker(smollm2_folder, CACHES[request.param])
-    worker.engine.start(lambda: None)
-    await worker.server.start()
-    client = Client(worker.port)
-    await client.greet()
-    yield client
-    await client.leave()
-    await worker.server.stop(grace=0)
-    worker.engine.stop()
-    worker.cache.check()
 
 
 def digest(count: int) -> bytes:

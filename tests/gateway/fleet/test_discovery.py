@@ -3,10 +3,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
 
 from gateway.config import DnsConfig, WorkerConfig
-from gateway.fleet.discovery import Discovery, Dns, Found, Static, resolve
+from gateway.fleet.discovery import Discovery, Dns, Registry, Source, Static, resolve
 from gateway.telemetry.log import EventLog
 
 LOG = EventLog(logging.getLogger("gateway"))
@@ -14,21 +18,27 @@ DNS = DnsConfig("workers.pando.svc", 7000, refresh_s=0.001, timeout_s=0.05)
 
 
 class Answers:
-    """A name service that gives one answer after the other, the last one for ever."""
+    """A name service that gives one answer after the other, the last one for ever.
+
+    None: it owes the answer; open: those questions.
+    """
 
     def __init__(self, *answers: list[str] | Exception | None):
         self._answers = list(answers)
         self.asked = 0
+        self.open: list[Future[list[str]]] = []
 
-    async def __call__(self, host: str, port: int) -> list[str]:
+    def __call__(self, host: str, port: int) -> Future[list[str]]:
         self.asked += 1
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        if answer is None:
-            await asyncio.Event().wait()
+        future: Future[list[str]] = Future()
         if isinstance(answer, Exception):
-            raise answer
-        assert answer is not None
-        return answer
+            future.set_exception(answer)
+        elif answer is None:
+            self.open.append(future)
+        else:
+            future.set_result(answer)
+        return future
 
 
 class Heard:
@@ -49,6 +59,34 @@ class Heard:
         return self.sets
 
 
+class Leases:
+    """A store that tells one set of workers after the other, the last one for ever."""
+
+    def __init__(self, *answers: list[str]):
+        self._answers = list(answers)
+
+    async def workers(self) -> list[str]:
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+class Full(ThreadPoolExecutor):
+    """A pool whose threads are all taken."""
+
+    def submit(self, *_: object, **__: object) -> Future[Any]:
+        raise AssertionError("no thread is free")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - any state, not only ours
+            await asyncio.sleep(0.001)
+
+
+async def end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def follow(source: object, number: int) -> list[list[str]]:
     heard = Heard()
     task = asyncio.create_task(source.watch(heard))  # type: ignore[attr-defined]
@@ -66,10 +104,82 @@ async def test_a_name_is_followed_as_its_addresses_change() -> None:
     assert found == [["10.0.0.1:7000"], ["10.0.0.1:7000", "10.0.0.2:7000"], ["10.0.0.2:7000"]]
 
 
-async def test_a_name_service_that_fails_or_hangs_changes_nothing() -> None:
-    answers = Answers(["a:1"], OSError("no such name"), None, OSError("again"), ["a:1", "b:1"])
+async def test_a_name_service_that_fails_changes_nothing() -> None:
+    answers = Answers(["a:1"], OSError("no such name"), OSError("again"), ["a:1", "b:1"])
     assert await follow(Dns(DNS, LOG, answers), 2) == [["a:1"], ["a:1", "b:1"]]
-    assert answers.asked >= 5
+    assert answers.asked >= 4
+
+
+async def test_a_name_service_that_hangs_is_asked_nothing_else_until_it_answers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answers = Answers(["a:1"], None, ["another question's"])
+    heard = Heard()
+    task = asyncio.create_task(Dns(DNS, LOG, answers).watch(heard))
+    await until(lambda: "discovery_failed" in caplog.text)
+    assert "no answer within" in caplog.text
+    answers.open[0].set_result(["a:1", "b:1"])
+    assert (await heard.until(2))[:2] == [["a:1"], ["a:1", "b:1"]]
+    await end(task)
+
+
+async def test_a_name_that_is_none_ends_nobody_elses_discovery(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bad = DnsConfig("pando..svc", 7000, refresh_s=0.001)
+    store = Leases(["w0=10.0.0.1:7000"], ["w0=10.0.0.1:7000", "w1=10.0.0.2:7000"])
+    heard = Heard()
+    sources: list[Source] = [Dns(bad, LOG), Registry(store, 0.001, LOG)]
+    task = asyncio.create_task(Discovery(sources, heard, LOG).watch())
+    await until(lambda: "discovery_failed" in caplog.text)
+    await heard.until(2)
+    assert not task.done()
+    await end(task)
+    assert "'pando..svc' is no name" in caplog.text
+
+
+async def test_a_source_that_fails_by_a_defect_ends_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Leases(["w0=10.0.0.1:7000"], ["w0=10.0.0.1:7000", "w1=10.0.0.2:7000"])
+    heard = Heard()
+    broken = Dns(DNS, LOG, Answers(RuntimeError("a defect")))
+    sources: list[Source] = [broken, Registry(store, 0.001, LOG)]
+    task = asyncio.create_task(Discovery(sources, heard, LOG).watch())
+    await until(lambda: "background_failed work=Dns.watch" in caplog.text)
+    await heard.until(2)
+    await end(task)
+
+
+async def test_an_entry_that_nobody_understands_is_told_once_while_it_stands(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    odd, good = "\ufffd\ufffd", "w0=10.0.0.1:7000"
+    store = Leases([odd, good], [odd, good], ["x", odd], [good, good.replace("w0", "w1")], [odd])
+    names: list[list[str | None]] = []
+
+    def found(workers: Sequence[WorkerConfig]) -> None:
+        names.append([worker.name for worker in workers])
+
+    task = asyncio.create_task(Registry(store, 0.001, LOG).watch(found))
+    await until(lambda: len(names) >= 5)
+    await end(task)
+    assert names[:5] == [["w0"], ["w0"], [], ["w0", "w1"], []]
+    told = [line for line in caplog.messages if line.startswith("registry_entry_unreadable")]
+    assert len(told) == 3
+
+
+async def test_of_two_workers_at_one_address_the_one_with_the_later_lease_counts() -> None:
+    store = Leases(["old=a:1", "new=a:1"])
+    names: list[str | None] = []
+
+    def found(workers: Sequence[WorkerConfig]) -> None:
+        names.extend(worker.name for worker in workers)
+
+    task = asyncio.create_task(Discovery([Registry(store, 1.0, LOG)], found, LOG).watch())
+    await until(lambda: bool(names))
+    await end(task)
+    assert names == ["new"]
 
 
 async def test_sources_add_up_and_an_address_counts_once() -> None:
@@ -82,7 +192,7 @@ async def test_sources_add_up_and_an_address_counts_once() -> None:
         heard(workers)
         names.append({worker.address: worker.name for worker in workers})
 
-    task = asyncio.create_task(Discovery([static, dns], found).watch())
+    task = asyncio.create_task(Discovery([static, dns], found, LOG).watch())
     sets = await heard.until(2)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -91,9 +201,9 @@ async def test_sources_add_up_and_an_address_counts_once() -> None:
 
 
 async def test_a_real_name_resolves_to_addresses_with_the_port() -> None:
-    assert "127.0.0.1:7000" in await resolve("localhost", 7000)
+    assert "127.0.0.1:7000" in await asyncio.wrap_future(resolve("localhost", 7000))
 
 
-def _types(found: Found) -> None:
-    """Found takes what Discovery gives."""
-    found([WorkerConfig("a:1")])
+async def test_a_name_is_looked_up_by_no_thread_of_the_pool() -> None:
+    asyncio.get_running_loop().set_default_executor(Full())
+    assert await asyncio.wrap_future(resolve("localhost", 7000))

@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
-import httpx
 import openai
 import pytest
-import uvicorn
-from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import Response
 
-from gateway.config import ConfigError, ForeignConfig
-from gateway.errors import WorkerLost
-from gateway.fleet.foreign import ForeignDoor, lines_of
-from gateway.request import (
-    Ask,
-    Decoding,
-    Done,
-    Event,
-    Sampling,
-    Stopping,
-    TextPrompt,
-    Usage,
-)
+from gateway.config import ConfigError
 from pando.ports import free_ports
-from tests.gateway.conftest import Chat, Live, QuietServer, Serve, StartWorker
+from tests.gateway.conftest import Live, Serve, StartWorker
+from tests.gateway.fleet.foreign_live import (
+    CHAT,
+    DELTA,
+    cut,
+    delta,
+    fake_server,
+    member,
+    refuse,
+)
 from tests.gateway.storyteller import story
 from tests.gateway.test_continuation import BODY, Told
-
-CHAT: Chat = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
-PLAIN = Decoding(Sampling(seed=5), Stopping(max_tokens=7))
-
-
-def member(url: str, name: str = "f0", **settings: object) -> ForeignConfig:
-    chosen = {"kind": "vllm", "poll_s": 0.05, "failures": 2, **settings}
-    return ForeignConfig(url=url, name=name, **chosen)  # type: ignore[arg-type]
 
 
 async def behind(start_worker: StartWorker, serve: Serve) -> tuple[Live, Live]:
@@ -114,66 +96,6 @@ async def test_a_server_that_goes_away_leaves_the_fleet_and_comes_back(
     assert response.status_code == 503
 
 
-def refuse(status: int, body: object) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(_: Request) -> Response:
-        return JSONResponse(body, status)
-
-    return answer
-
-
-def cut(*events: str) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(_: Request) -> Response:
-        async def pieces() -> AsyncIterator[str]:
-            for event in events:
-                yield f"data: {event}\n\n"
-
-        return StreamingResponse(pieces(), media_type="text/event-stream")
-
-    return answer
-
-
-async def metrics(_: Request) -> Response:
-    text = (
-        'vllm:num_requests_running{model_name="tiny"} 3.0\n'
-        'vllm:num_requests_waiting{model_name="tiny"} 4.0\n'
-    )
-    return Response(text)
-
-
-Answer = Callable[[Request], Awaitable[Response]]
-MODELS = refuse(200, {"data": [{"id": "tiny"}]})
-
-
-@contextlib.asynccontextmanager
-async def fake_server(
-    port: int, chat: Answer, models: Answer = MODELS, metrics: Answer = metrics
-) -> AsyncIterator[None]:
-    app = Starlette(
-        routes=[
-            Route("/v1/models", models),
-            Route("/v1/chat/completions", chat, methods=["POST"]),
-            Route("/metrics", metrics),
-        ]
-    )
-    server = QuietServer(
-        uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, lifespan="off")
-    )
-    task = asyncio.create_task(server.serve())
-    try:
-        yield
-    finally:
-        server.should_exit = True
-        await task
-
-
-def delta(text: str, **fields: str) -> str:
-    choice = {"index": 0, "delta": {"content": text}, **fields}
-    return json.dumps({"choices": [choice]}, ensure_ascii=False)
-
-
-DELTA = delta("half")
-
-
 @pytest.mark.parametrize(
     ("chat", "status", "code"),
     [
@@ -230,58 +152,6 @@ async def test_signs_that_unicode_takes_for_line_ends_break_nothing(serve: Serve
         response = await front.http.post("/v1/chat/completions", json=CHAT)
     assert response.status_code == 200
     assert response.json()["choices"][0]["message"]["content"] == text + "!"
-
-
-async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
-    for part in parts:
-        yield part
-
-
-async def test_lines_are_joined_over_pieces_and_a_last_one_needs_no_end() -> None:
-    lines = [line async for line in lines_of(pieces(b"a", b"b\n\nc\n", b"", b"d"))]
-    assert lines == [b"ab", b"", b"c", b"d"]
-
-
-async def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
-    taken = 0
-
-    async def endless() -> AsyncIterator[bytes]:
-        nonlocal taken
-        while taken < 100:
-            taken += 1
-            yield b"x" * 65536
-
-    with pytest.raises(WorkerLost, match="longer than"):
-        async for _ in lines_of(endless()):
-            pass
-    assert taken == 17
-
-
-@pytest.mark.parametrize(
-    ("told", "usage"),
-    [
-        (None, Usage(0, 0, 2)),
-        ({"prompt_tokens": 9}, Usage(9, 0, 2)),
-        ({"prompt_tokens": 9, "completion_tokens": 5}, Usage(9, 0, 5)),
-        (
-            {"prompt_tokens": -9, "prompt_tokens_details": {"cached_tokens": 5}},
-            Usage(0, 0, 2),
-        ),
-    ],
-)
-async def test_usage_that_is_not_told_is_counted(
-    told: dict[str, object] | None, usage: Usage
-) -> None:
-    last = [json.dumps({"choices": [], "usage": told})] if told else []
-    body = "".join(f"data: {event}\n\n" for event in [DELTA, DELTA, *last, "[DONE]"])
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, text=body))
-    events: list[Event] = []
-    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
-        with ForeignDoor(client, member("http://x"), "m").submit(ask(), events.append):
-            async with asyncio.timeout(5):
-                while len(events) < 3:  # noqa: ASYNC110 - the door calls back
-                    await asyncio.sleep(0.001)
-    assert events[-1] == Done(usage)
 
 
 @pytest.mark.parametrize(
@@ -353,9 +223,23 @@ async def test_why_it_does_not_answer_is_told_once_and_again_when_it_changes(
         front = await serve(foreign=(member(f"http://127.0.0.1:{port}"),))
         await front.until(lambda: looks > 12)
         assert len(told()) == 3
-    assert "401" in told()[0]
+    assert "401, and it was sent no key: key_variable names the variable" in told()[0]
     assert "ValidationError" in told()[1]
     assert "lists no model" in told()[2]
+
+
+async def test_a_key_that_is_refused_is_told_by_its_variable(
+    serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOREIGN_KEY", "sk-secret")
+    [port] = free_ports(1)
+    caplog.set_level(logging.INFO, "gateway")
+    async with fake_server(port, refuse(200, {}), refuse(401, {})):
+        foreign = member(f"http://127.0.0.1:{port}", key_variable="FOREIGN_KEY")
+        front = await serve(foreign=(foreign,))
+        await front.until(lambda: "worker_unreachable" in caplog.text)
+    assert "it answered 401 to the key in FOREIGN_KEY, which key_variable names" in caplog.text
+    assert "sk-secret" not in caplog.text
 
 
 async def test_a_key_that_cannot_be_sent_is_not_told(
@@ -365,8 +249,3 @@ async def test_a_key_that_cannot_be_sent_is_not_told(
     with pytest.raises(ConfigError, match="FOREIGN_KEY") as caught:
         await serve(foreign=(member("http://127.0.0.1:9", key_variable="FOREIGN_KEY"),))
     assert "sk-secret" not in str(caught.value)
-
-
-def ask(**changes: object) -> Ask:
-    fields: dict[str, object] = {"prompt": TextPrompt("Hi"), "decoding": PLAIN, **changes}
-    return Ask("trace", "acme", b"space", **fields)  # type: ignore[arg-type]

@@ -115,3 +115,39 @@ async def test_metrics_forget_who_was_given_up_for_good(
     assert {"a", "b", first.address} <= following.series()
     following.now += 3600
     assert following.series() == {"b"}
+
+
+async def test_a_worker_that_takes_over_an_address_is_linked_under_its_name(
+    following: Following, start_worker: StartWorker
+) -> None:
+    worker = await start_worker(name="worker-5")
+    following.links.follow([WorkerConfig(worker.address, "worker-3")])
+    await following.until(lambda: len(worker.hellos) > 1)
+    assert following.names() == []
+    following.links.follow([WorkerConfig(worker.address, "worker-5")])
+    await following.until(lambda: following.names() == ["worker-5"])
+    assert len(following.links) == 1
+    following.now += 3600
+    assert following.series() == {"worker-5"}
+
+
+async def test_a_link_that_stands_outlives_a_word_that_another_one_is_there(
+    following: Following, start_worker: StartWorker
+) -> None:
+    worker = await start_worker(name="a")
+    following.links.follow([WorkerConfig(worker.address, "a")])
+    await following.until(lambda: following.names() == ["a"])
+    following.links.follow([WorkerConfig(worker.address, "b")])
+    await worker.stop()
+    worker.name = "b"
+    await worker.start()
+    await following.until(lambda: following.names() == ["b"])
+
+
+async def test_of_two_that_are_told_at_one_address_the_later_counts(
+    following: Following, start_worker: StartWorker
+) -> None:
+    worker = await start_worker(name="new")
+    both = [WorkerConfig(worker.address, "old"), WorkerConfig(worker.address, "new")]
+    following.links.follow(both)
+    await following.until(lambda: following.names() == ["new"])

@@ -9,7 +9,7 @@ import pytest
 from gateway.errors import ContextLengthExceeded, InvalidRequest, Overloaded, WorkerLost
 from gateway.fleet.openai_door import call_of, error_of, piece_of
 from gateway.request import Ask, ChatPrompt, Decoding, Sampling, Stopping, TextPrompt, TokenPrompt
-from tests.gateway.fleet.test_foreign import PLAIN, ask
+from tests.gateway.fleet.foreign_live import PLAIN, ask
 
 
 def test_a_salt_keeps_tenants_apart_where_the_server_takes_one() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.fleet.workers import Fleet, NameTaken, WorkerInfo, WorkerLoad
+from gateway.config import BreakerConfig
+from gateway.fleet.past import Past
+from gateway.fleet.workers import Fleet, NameTaken, Worker, WorkerInfo, WorkerLoad
 from tests.gateway.conftest import NoDoor
 
 TINY = WorkerInfo("w0", "a", "tiny")
@@ -67,3 +69,53 @@ def test_a_model_stays_known_when_its_last_worker_left(fleet: Fleet) -> None:
     assert fleet.models() == ()
     assert fleet.knows("tiny")
     assert not fleet.knows("huge")
+
+
+class Waited:
+    """A fleet on a clock that is set, which waits ten seconds for a lost worker."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.fleet = Fleet(Past(BreakerConfig(), 10.0), lambda: self.now)
+
+    def waits(self) -> bool:
+        """Whether what comes now is kept for a worker that may come."""
+        return self.fleet.may_return("tiny") and not self.fleet.has_room("tiny", takes)
+
+
+def takes(_: Worker) -> bool:
+    return True
+
+
+def test_a_model_is_waited_for_from_when_its_last_worker_begins_to_leave() -> None:
+    waited = Waited()
+    fleet = waited.fleet
+    for name in ("w0", "w1"):
+        fleet.join(WorkerInfo(name, "a", "tiny"), NoDoor())
+    fleet.report("w0", WorkerLoad(draining=True))
+    assert not waited.waits()
+    fleet.leave("w1")
+    assert waited.waits()
+    waited.now = 9.0
+    fleet.report("w0", WorkerLoad(draining=True, running_sequences=1))
+    waited.now = 10.0
+    assert not waited.waits()
+    fleet.leave("w0")
+    assert waited.waits()
+
+
+def test_a_model_whose_worker_stays_after_all_is_served() -> None:
+    waited = Waited()
+    waited.fleet.join(TINY, NoDoor())
+    waited.fleet.report("w0", WorkerLoad(draining=True))
+    assert waited.waits()
+    waited.fleet.report("w0", WorkerLoad())
+    assert not waited.fleet.may_return("tiny")
+    assert waited.fleet.has_room("tiny", takes)
+
+
+def test_a_worker_of_another_task_serves_nobody_and_is_not_waited_for() -> None:
+    waited = Waited()
+    waited.fleet.join(WorkerInfo("r0", "a", "tiny", task="rerank"), NoDoor())
+    waited.fleet.leave("r0")
+    assert not waited.fleet.may_return("tiny")

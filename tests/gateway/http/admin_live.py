@@ -18,6 +18,7 @@ from gateway.config import GatewayConfig, load
 from gateway.fleet.workers import Fleet
 from gateway.http.admin import AdminService, build_admin
 from gateway.http.admin_server import serving_admin
+from gateway.http.catalogue import Catalogue
 from gateway.telemetry.log import EventLog
 from gateway.tenancy.assembly import Surroundings, Tenancy, build_tenancy
 
@@ -39,7 +40,8 @@ async def serving(config: GatewayConfig) -> AsyncIterator[LiveAdmin]:
     log = EventLog(logging.getLogger("gateway"))
     tenancy = build_tenancy(config, Surroundings(CollectorRegistry(), log))
     fleet = Fleet()
-    app = build_admin(AdminService(config, tenancy.directory, fleet.workers, log, lambda: "made"))
+    catalogue = Catalogue(fleet, config.aliases)
+    app = build_admin(AdminService(config, tenancy.directory, catalogue, log, lambda: "made"))
     listener = socket.create_server(("127.0.0.1", config.admin.port or 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     async with tenancy.serving(), serving_admin(app, listener, config.limits, log):

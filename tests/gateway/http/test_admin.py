@@ -34,7 +34,9 @@ def settings(**others: Any) -> GatewayConfig:
 
 @pytest.fixture
 async def live(tmp_path: Path) -> AsyncIterator[LiveAdmin]:
-    config = settings(tenants_file=str(tmp_path / "tenants.yaml"), tenants=(INLINE,))
+    config = settings(
+        tenants_file=str(tmp_path / "tenants.yaml"), tenants=(INLINE,), aliases={"nick": "tiny"}
+    )
     async with serving(config) as live:
         yield live
 
@@ -129,6 +131,29 @@ async def test_a_key_that_others_made_can_be_brought_along(
     assert bytes.fromhex("cd" * 32) in live.tenancy.tenants.roster.entries
 
 
+async def test_what_a_tenant_names_and_nobody_knows_is_told(
+    live: LiveAdmin, http: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gateway")
+    live.fleet.join(WorkerInfo("w0", "1", "tiny"), NoDoor())
+    body: dict[str, Any] = {
+        "models": ["tiny", "nick", "tinny"],
+        "policy": {"name": "dedicated", "workers": ["w0", "w-typo"]},
+    }
+    warnings = [
+        "models names 'tinny', which no worker serves now.",
+        "policy.workers names 'w-typo', and no worker of this name is linked now.",
+    ]
+    made = await http.put("/admin/tenants/acme", json=body)
+    assert (made.status_code, made.json()["warnings"]) == (201, warnings)
+    assert caplog.text.count("tenant_doubtful") == 2
+    assert (await http.get("/admin/tenants/acme")).json()["warnings"] == warnings
+    live.fleet.join(WorkerInfo("w-typo", "1", "tinny"), NoDoor())
+    patched = await http.patch("/admin/tenants/acme", json={})
+    assert patched.json()["warnings"] == []
+    assert caplog.text.count("tenant_doubtful") == 2
+
+
 async def test_two_writers_do_not_undo_each_other(http: httpx.AsyncClient) -> None:
     first = await http.put("/admin/tenants/acme", json={}, headers={"if-none-match": "*"})
     assert first.status_code == 201
@@ -143,6 +168,116 @@ async def test_two_writers_do_not_undo_each_other(http: httpx.AsyncClient) -> No
     ):
         assert (stale.status_code, error_of(stale)["code"]) == (412, "tenant_changed")
     assert (await http.get("/admin/tenants/acme")).json()["weight"] == 2.0
+
+
+WHOLE: dict[str, Any] = {
+    "namespace": "shared",
+    "models": ["tiny", "small"],
+    "policy": {"name": "dedicated", "workers": ["w0", "w1"]},
+    "weight": 2.0,
+    "priority": "high",
+    "quota": {"requests_per_minute": 60, "tokens_per_minute": 1000, "max_queued": 5},
+    "debug": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("patch", "after"),
+    [
+        ({}, {}),
+        ({"weight": 3}, {"weight": 3.0}),
+        ({"weight": None, "priority": None}, {"weight": 1.0, "priority": "normal"}),
+        ({"models": ["tiny"]}, {"models": ["tiny"]}),
+        ({"models": None, "namespace": None}, {"models": None, "namespace": "acme"}),
+        (
+            {"quota": {"tokens_per_minute": None, "concurrency": 4}},
+            {"quota": {"requests_per_minute": 60, "concurrency": 4, "max_queued": 5}},
+        ),
+        ({"quota": None}, {"quota": {}}),
+        (
+            {"policy": {"workers": ["w7"]}},
+            {"policy": {"name": "dedicated", "workers": ["w7"], "shard_size": 2}},
+        ),
+        ({"policy": None, "id": "acme"}, {"policy": None}),
+    ],
+)
+async def test_a_patch_changes_what_it_names_and_nothing_else(
+    http: httpx.AsyncClient, patch: dict[str, Any], after: dict[str, Any]
+) -> None:
+    await http.put("/admin/tenants/acme", json=WHOLE)
+    await http.post("/admin/tenants/acme/keys", json={"id": "ci"})
+    before = (await http.get("/admin/tenants/acme")).json()
+    answer = await http.patch("/admin/tenants/acme", json=patch)
+    assert answer.status_code == 200
+    told = answer.json()
+    assert answer.headers["etag"] == f'"{told["etag"]}"'
+    assert told | {"warnings": []} == {**before, **after, "etag": told["etag"], "warnings": []}
+    assert (told["etag"] == before["etag"]) == (not patch)
+    assert (await http.get("/admin/tenants/acme")).json() == told
+
+
+@pytest.mark.parametrize(
+    ("patch", "status", "words"),
+    [
+        ({"weight": 0}, 400, "weight is 0"),
+        ({"quota": {"concurency": 4}}, 400, "concurency"),
+        ({"policy": {"name": "cost"}}, 400, "workers is ['w0', 'w1'] for policy 'cost'"),
+        ({"id": "other"}, 400, "the URL says 'acme'"),
+        ([], 400, "JSON object"),
+        ({"quota": {"a": {"b": {"c": {"d": {"e": {}}}}}}}, 400, "unknown field"),
+    ],
+)
+async def test_a_patch_that_would_not_do_changes_nothing(
+    http: httpx.AsyncClient, patch: Any, status: int, words: str
+) -> None:
+    before = (await http.put("/admin/tenants/acme", json=WHOLE)).json()
+    refused = await http.patch("/admin/tenants/acme", json=patch)
+    assert refused.status_code == status
+    assert words in error_of(refused)["message"]
+    assert (await http.get("/admin/tenants/acme")).json() == before
+
+
+async def test_a_patch_wants_a_tenant_that_is_as_if_match_says(http: httpx.AsyncClient) -> None:
+    assert (await http.patch("/admin/tenants/acme", json={})).status_code == 404
+    etag = (await http.put("/admin/tenants/acme", json=WHOLE)).json()["etag"]
+    matching = {"if-match": f'"{etag}"'}
+    assert (
+        await http.patch("/admin/tenants/acme", json={"weight": 5}, headers=matching)
+    ).status_code == 200
+    late = await http.patch("/admin/tenants/acme", json={"weight": 6}, headers=matching)
+    assert (late.status_code, error_of(late)["code"]) == (412, "tenant_changed")
+
+
+@pytest.mark.parametrize("kept_in", ["file", "redis"])
+async def test_patches_at_once_all_count(
+    kept_in: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Two gateways' where they share Redis; a file has one writer."""
+    place: dict[str, Any] = {"tenants_file": str(tmp_path / "tenants.json")}
+    if kept_in == "redis":
+        server: RedisServer = request.getfixturevalue("own_redis")
+        place = {"redis": RedisConfig(url=server.url)}
+    headers = {"authorization": f"Bearer {ADMIN_KEY}"}
+    async with serving(settings(**place)) as one, serving(settings(**place)) as other:
+        urls = (one.url, other.url if kept_in == "redis" else one.url)
+        async with httpx.AsyncClient(headers=headers, trust_env=False, timeout=30) as http:
+            await http.put(f"{one.url}/admin/tenants/acme", json={})
+            changes: list[dict[str, Any]] = [
+                {"weight": 7},
+                {"priority": "low"},
+                {"quota": {"concurrency": 3}},
+                {"quota": {"max_queued": 4}},
+            ]
+            answers = await asyncio.gather(
+                *(
+                    http.patch(f"{urls[n % 2]}/admin/tenants/acme", json=change)
+                    for n, change in enumerate(changes)
+                )
+            )
+            assert [answer.status_code for answer in answers] == [200] * len(changes)
+            told = (await http.patch(f"{one.url}/admin/tenants/acme", json={})).json()
+    assert (told["weight"], told["priority"]) == (7.0, "low")
+    assert told["quota"] == {"concurrency": 3, "max_queued": 4}
 
 
 async def test_keys_made_at_once_are_all_there(http: httpx.AsyncClient) -> None:
@@ -194,7 +329,8 @@ REFUSALS = [
     ("GET", "/admin/tenants/inline/usage?days=0", 400, "invalid_value"),
     ("GET", "/admin/tenants/inline/usage?days=many", 400, "invalid_value"),
     ("GET", "/admin/tenants/inline/usage?by=year", 400, "invalid_value"),
-    ("PATCH", "/admin/tenants/inline", 405, "method_not_allowed"),
+    ("PATCH", "/admin/tenants/inline", 409, "tenant_read_only"),
+    ("POST", "/admin/tenants/inline", 405, "method_not_allowed"),
     ("GET", "/admin/nothing", 404, "unknown_url"),
     ("GET", "/v1/models", 404, "unknown_url"),
 ]

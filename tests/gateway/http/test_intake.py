@@ -12,9 +12,19 @@ from gateway.errors import InvalidRequest
 from gateway.http.intake import Caller, chat_job, completion_job
 from gateway.http.openai import read_chat, read_completion
 from gateway.job import Job
-from gateway.request import ChatPrompt, Sampling, Stopping, TextPrompt, TokenPrompt
+from gateway.request import (
+    Ask,
+    ChatPrompt,
+    Sampling,
+    Share,
+    Stopping,
+    TextPrompt,
+    TokenPrompt,
+)
 from gateway.routing.prefix import Overrides
+from gateway.routing.public import PublicPrefixes
 from gateway.tenancy.tenants import Tenant
+from gateway.tenant_config import TenantConfig
 
 CALLER = Caller("req-1", Tenant("acme", b"space"), Overrides(), seed=1)
 
@@ -96,3 +106,21 @@ def test_the_cache_key_routes() -> None:
         .parts[0]
         .key
     )
+
+
+def test_a_tenants_share_and_what_is_public_cross_with_the_question() -> None:
+    config = TenantConfig("acme", weight=2.0, priority="high", cache_share=0.25, cache_cap=0.5)
+    system = {"role": "system", "content": "Be brief."}
+    caller = Caller("r", Tenant.of(config), Overrides(), 1, PublicPrefixes([[system]]))
+    body: dict[str, object] = {"model": "m", "messages": [system, {"role": "user", "content": "x"}]}
+
+    def asked(**more: object) -> Ask:
+        read = read_chat(json.dumps({**body, **more}).encode(), LimitConfig())
+        return chat_job(read, "m", caller).parts[0].ask
+
+    assert asked().share == Share(1, 2.0, 0.25, 0.5)
+    assert asked().public_messages == 1
+    assert asked(messages=body["messages"][1:]).public_messages == 0  # type: ignore[index]
+    assert asked(chat_template_kwargs={"a": 1}).public_messages == 0
+    low = Tenant.of(TenantConfig("acme", priority="low"))
+    assert low.share == Share(-1, 1.0, 0.0, 1.0)

@@ -27,6 +27,7 @@ class Slots:
 class Request:
     slots: Slots
     name: str
+    narrow: Worker | None = None
 
     def place(self) -> bool:
         if not self.slots.free:
@@ -150,6 +151,106 @@ async def test_without_room_nobody_is_looked_at() -> None:
     dispatcher.nudge()
     await settle()
     assert looks == 0
+
+
+async def test_without_room_not_even_those_that_lost_their_worker_are_looked_at() -> None:
+    class Counting(Request):
+        looks = 0
+
+        def place(self) -> bool:
+            Counting.looks += 1
+            return False
+
+    loop = asyncio.get_running_loop()
+    dispatcher = Dispatcher(QueueConfig(), loop.time, lambda _: False)
+    for name in "abc":
+        dispatcher.enter(Ticket("m", name, b"bucket", Counting(Slots(), name)), again=True)
+    before = Counting.looks
+    dispatcher.nudge()
+    await settle()
+    assert Counting.looks == before
+    assert dispatcher.num_waiting == 3
+
+
+async def test_a_newcomer_does_not_overtake_one_that_lost_its_worker(
+    make: Callable[..., Dispatcher],
+) -> None:
+    dispatcher, slots = make(), Slots()
+    dispatcher.enter(ticket(slots, "lost"), again=True)
+    slots.free = 1
+    dispatcher.enter(ticket(slots, "newcomer"))
+    assert slots.placed == []
+    await settle()
+    assert slots.placed == ["lost"]
+
+
+async def test_those_that_lost_their_worker_go_in_the_order_in_which_they_came(
+    make: Callable[..., Dispatcher],
+) -> None:
+    dispatcher, slots = make(), Slots()
+    dispatcher.enter(ticket(slots, "first"), again=True)
+    slots.free = 1
+    dispatcher.enter(ticket(slots, "second"), again=True)
+    await settle()
+    assert slots.placed == ["first"]
+
+
+async def test_one_that_lost_its_worker_holds_up_no_other_model(
+    make: Callable[..., Dispatcher],
+) -> None:
+    dispatcher, none, some = make(), Slots(), Slots(free=1)
+    dispatcher.enter(ticket(none, "lost"), again=True)
+    dispatcher.enter(ticket(some, "other", model="other"))
+    assert some.placed == ["other"]
+
+
+async def test_a_tenants_limit_is_one_for_all_models(make: Callable[..., Dispatcher]) -> None:
+    dispatcher, slots = make(), Slots()
+    first = ticket(slots, max_waiting=2)
+    dispatcher.enter(first)
+    dispatcher.enter(ticket(slots, max_waiting=2, model="other"))
+    with pytest.raises(QueueFull):
+        dispatcher.enter(ticket(slots, max_waiting=2, model="third"))
+    dispatcher.leave(first)
+    dispatcher.enter(ticket(slots, max_waiting=2, model="third"))
+    assert dispatcher.num_waiting == 2
+
+
+async def test_further_parts_of_a_request_use_up_no_limit(make: Callable[..., Dispatcher]) -> None:
+    dispatcher, slots = make(), Slots()
+    for _ in range(5):
+        dispatcher.enter(ticket(slots))
+    dispatcher.enter(ticket(slots, max_waiting=1))
+    assert dispatcher.num_waiting == 6
+
+
+@pytest.mark.parametrize("hold_s", [0.0, 5.0])
+async def test_one_that_may_not_wait_is_refused_only_where_it_would_have_to(
+    make: Callable[..., Dispatcher], hold_s: float
+) -> None:
+    dispatcher, slots = make(hold_s=hold_s), Slots(free=1)
+    dispatcher.enter(ticket(slots, "a", max_waiting=0))
+    assert slots.placed == ["a"]
+    with pytest.raises(QueueFull):
+        dispatcher.enter(ticket(slots, "b", max_waiting=0))
+    assert dispatcher.num_waiting == 0
+    slots.free = 1
+    await settle()
+    assert slots.placed == ["a"]
+
+
+async def test_one_that_may_not_wait_overtakes_nobody_that_does(
+    make: Callable[..., Dispatcher],
+) -> None:
+    dispatcher, slots, own = make(), Slots(), Slots(free=1)
+    dispatcher.enter(ticket(slots, "waits"))
+    slots.free = 1
+    with pytest.raises(QueueFull):
+        dispatcher.enter(ticket(slots, "new", tenant_id="other", max_waiting=0))
+    assert slots.placed == ["waits"]
+    dispatcher.enter(ticket(slots, "waits"))
+    dispatcher.enter(ticket(own, "elsewhere", tenant_id="other", max_waiting=0))
+    assert own.placed == ["elsewhere"]
 
 
 async def test_queues_have_limits_of_the_tenant_and_of_all(

@@ -1,4 +1,4 @@
-"""What users of other gateways ran into (field notes, part B, section 3), tried on ours."""
+"""What users of other gateways ran into, tried on ours."""
 
 from __future__ import annotations
 

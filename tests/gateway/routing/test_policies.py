@@ -128,7 +128,7 @@ def test_dedicated_never_leaves_its_workers() -> None:
         scene.route(prompts(1)[0], eligible=lambda worker: worker.name in ("w0", "w2"))
     scene.fleet.leave("w1")
     scene.fleet.leave("w3")
-    with pytest.raises(NoWorker):
+    with pytest.raises(NoWorker, match=r"^routing.policy names no worker .* 'tiny': w1, w3, w9$"):
         scene.route(prompts(1)[0], eligible=lambda worker: True)
 
 
@@ -164,6 +164,13 @@ def test_a_tenants_own_policy_goes_before_the_fleets() -> None:
     want = Want(MODEL, "acme", prompts(1)[0], PolicyConfig("dedicated", workers=("w2",)))
     assert scene.route(want).worker.name == "w2"
     assert scene.route(want).policy == "dedicated"
+
+
+def test_a_policy_that_names_nobody_says_whose_it_is() -> None:
+    scene = Scene(2)
+    want = Want(MODEL, "acme", prompts(1)[0], PolicyConfig("dedicated", workers=("w-typo",)))
+    with pytest.raises(NoWorker, match=r"the policy of tenant 'acme' names no .*: w-typo$"):
+        scene.route(want)
 
 
 def test_very_many_workers_share_what_nobody_holds() -> None:

@@ -18,6 +18,7 @@ from gateway.routing.prefix import (
     text_chain,
     token_chain,
 )
+from gateway.routing.public import NONE_PUBLIC, PublicPrefixes
 
 ACME = Scope("m", b"acme")
 SYSTEM: dict[str, object] = {"role": "system", "content": "Be brief."}
@@ -216,3 +217,42 @@ def test_digests_are_the_same_in_every_process() -> None:
     chain = chat_chain(ACME, [SYSTEM, user("Hi")], [TOOL])
     assert chain.key.hex() == "9a68d797a5db2e278b4795dd59bc1e3e"
     assert chain.digests[-1].hex() == "8d58ec357e47a99ab26f3d8e47a3a517"
+
+
+OTHER = Scope("m", b"other")
+PUBLIC = PublicPrefixes([[SYSTEM], [SYSTEM, DEVELOPER]])
+
+
+def test_what_is_public_has_one_name_for_all_and_the_rest_one_for_each() -> None:
+    messages = [SYSTEM, user("Hi"), user("there")]
+    chains = [chat_chain(scope, messages, num_public=1) for scope in (ACME, OTHER)]
+    first, second = chains
+    assert common(first, second) == 1
+    assert not set(first.digests[1:]) & set(second.digests[1:])
+    assert first.key == second.key
+    private = chat_chain(ACME, messages)
+    assert not set(private.digests) & set(first.digests)
+    assert private.key != first.key
+
+
+def test_a_static_prefix_that_is_public_in_part_groups_its_tenant_alone() -> None:
+    messages = [SYSTEM, DEVELOPER, user("Hi")]
+    first, second = (chat_chain(scope, messages, num_public=1) for scope in (ACME, OTHER))
+    assert common(first, second) == 1
+    assert first.key != second.key
+
+
+def test_only_what_is_declared_to_the_letter_is_public() -> None:
+    assert PUBLIC.length_in([SYSTEM, user("Hi")]) == 1
+    assert PUBLIC.length_in([SYSTEM, DEVELOPER, user("Hi")]) == 2
+    assert PUBLIC.length_in([dict(reversed(SYSTEM.items())), user("Hi")]) == 1
+    for messages in (
+        [],
+        [user("Hi")],
+        [DEVELOPER, SYSTEM],
+        [{**SYSTEM, "name": "x"}, user("Hi")],
+        [{**SYSTEM, "content": "Be brief"}, user("Hi")],
+        [{"role": "user", "content": SYSTEM["content"]}],
+    ):
+        assert PUBLIC.length_in(messages) == 0
+    assert NONE_PUBLIC.length_in([SYSTEM]) == 0

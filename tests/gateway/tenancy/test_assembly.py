@@ -87,10 +87,8 @@ async def test_two_gateways_share_tenants_limits_and_usage(redis_server: RedisSe
     async with serving(config) as one, serving(config) as two:
         assert not knows(one, "a")
         await one.directory.put(ACME, keep_keys=False)
-        wrote = time.monotonic()
         assert knows(one, "a")
         await until(lambda: knows(two, "a"))
-        assert time.monotonic() - wrote < 5
         tenant = two.tenants.of("Bearer a")
         for gateway in (one, two):
             with await gateway.quotas.reserve(tenant, [ASK]) as reservation:
@@ -192,11 +190,13 @@ async def test_what_is_settled_last_is_written_before_the_end(own_redis: RedisSe
     assert own_redis.reply("KEYS", "pando:taken:*") == ""
 
 
-def test_a_tenants_file_may_be_missing_only_where_it_can_be_written() -> None:
+def test_a_tenants_file_may_be_missing_only_where_it_can_be_written(tmp_path: Path) -> None:
+    missing, nowhere = str(tmp_path / "t.yaml"), str(tmp_path / "none" / "t.yaml")
     admin = AdminConfig(port=0, keys=(digest("k"),))
     for config, expected in (
-        (GatewayConfig(tenants_file="/nowhere/t.yaml"), TenantsUnknown),
-        (GatewayConfig(tenants_file="/nowhere/t.yaml", admin=admin), Unauthenticated),
+        (GatewayConfig(tenants_file=missing), TenantsUnknown),
+        (GatewayConfig(tenants_file=missing, admin=admin), Unauthenticated),
+        (GatewayConfig(tenants_file=nowhere, admin=admin), TenantsUnknown),
     ):
 
         async def check(config: GatewayConfig = config, expected: type = expected) -> None:

@@ -1,4 +1,4 @@
-"""Tenants in files and in Redis: read, followed, written, and never all lost at once."""
+"""Tenants of several sources, and in files: read, followed, written, never all lost at once."""
 
 from __future__ import annotations
 
@@ -12,15 +12,11 @@ import msgspec
 import pytest
 
 from gateway.errors import TenantsUnknown, Unauthenticated
-from gateway.store.redis import RedisStore
 from gateway.tenancy.file_source import FileSource
-from gateway.tenancy.redis_source import RedisSource
 from gateway.tenancy.sources import Configs, Source, SourceBroken
 from gateway.tenancy.tenants import Roster, Tenants
 from gateway.tenancy.watch import Watch
 from gateway.tenant_config import KeyConfig, TenantConfig, TenantQuota
-from tests.gateway.store.conftest import connected
-from tests.gateway.store.redis_server import RedisServer
 from tests.gateway.tenancy.conftest import Seen
 
 
@@ -269,69 +265,14 @@ async def test_a_file_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> No
         await source.write("acme", None, ACME)
 
 
-# ------------------------------------------------------------------ Redis
-
-
-def source_on(store: RedisStore, seen: Seen) -> RedisSource:
-    return RedisSource(store, seen.telemetry)
-
-
-async def test_what_one_gateway_writes_another_reads(redis_server: RedisServer, seen: Seen) -> None:
-    async with connected(redis_server) as store, connected(redis_server) as other:
-        writer, reader = source_on(store, seen), source_on(other, seen)
-        assert await reader.read() == {}
-        assert await reader.read() is None
-        assert await writer.write("acme", None, ACME)
-        assert await reader.read() == by_id(ACME)
-        assert await reader.read() is None
-        assert await writer.write("globex", None, GLOBEX)
-        assert await writer.write("acme", ACME, None)
-        assert await reader.read() == by_id(GLOBEX)
-        assert await writer.write("globex", GLOBEX, None)
-        assert await reader.read() == {}
-        assert await reader.get("globex") is None
-
-
-async def test_of_two_writers_one_wins(redis_server: RedisServer, seen: Seen) -> None:
-    async with connected(redis_server) as store, connected(redis_server) as other:
-        one, two = source_on(store, seen), source_on(other, seen)
-        assert await one.write("acme", None, ACME)
-        changes = [msgspec.structs.replace(ACME, weight=w) for w in (2.0, 3.0)]
-        won = await asyncio.gather(
-            one.write("acme", ACME, changes[0]), two.write("acme", ACME, changes[1])
-        )
-        assert sorted(won) == [False, True]
-        assert await one.get("acme") == changes[won.index(True)]
-
-
-async def test_a_record_that_nobody_understands_leaves_its_tenant_as_it_was(
-    redis_server: RedisServer, seen: Seen, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with connected(redis_server) as store:
-        source = source_on(store, seen)
-        await source.write("acme", None, ACME)
+async def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "none" / "tenants.yaml"
+    source = FileSource(path, may_be_missing=True)
+    words = f"{path.parent}, the folder of tenants.yaml, is missing"
+    with pytest.raises(SourceBroken, match=words):
         await source.read()
-        redis_server.command("HSET", "test:tenants", "acme", "{")
-        redis_server.command("HSET", "test:tenants", "odd", '{"id":"even"}')
-        assert await source.write("globex", None, GLOBEX)
-        assert await source.read() == by_id(ACME, GLOBEX)
-        assert "tenant=acme" in caplog.text
-        assert "another tenant's, 'even'" in caplog.text
-        with pytest.raises(SourceBroken, match="can't be understood"):
-            await source.get("acme")
-
-
-async def test_redis_that_comes_back_empty_loses_nobody(own_redis: RedisServer, seen: Seen) -> None:
-    async with connected(own_redis, timeout_s=1.0) as store:
-        source = source_on(store, seen)
+    with pytest.raises(SourceBroken, match=words):
         await source.write("acme", None, ACME)
-        assert await source.read() == by_id(ACME)
-        own_redis.stop()
-        with pytest.raises(SourceBroken, match="ConnectionError"):
-            await source.read()
-        own_redis.start()
-        with pytest.raises(SourceBroken, match="lost its tenants"):
-            await source.read()
-        assert await source.get("acme") == ACME
-        assert await source.write("globex", None, GLOBEX)
-        assert await source.read() == by_id(ACME, GLOBEX)
+    path.parent.mkdir()
+    assert await source.read() == {}
+    assert await source.write("acme", None, ACME)
