@@ -50,7 +50,9 @@ serve: $(STAMP)  ## A gateway and two workers on this machine; ARGS="--workers 1
 bench: $(STAMP)  ## Kernels, caches, routing, tenants, failover, overhead (half an hour; docs/benchmarks.md)
 	@.ci/system-packages gcc redis-server
 	$(BIN)/python -m kernels.bench
-	$(BIN)/python -m loadtest cache-speed
+	$(BIN)/python -m loadtest caches
+	$(BIN)/python -m loadtest scheduler
+	$(BIN)/python -m loadtest isolation
 	$(BIN)/python -m loadtest fan-out
 	$(BIN)/python -m loadtest tenants
 	$(BIN)/python -m loadtest routing

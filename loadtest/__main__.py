@@ -21,9 +21,10 @@ from loadtest.peers.routers import ROUTERS
 from loadtest.peers.servers import Wish
 from loadtest.report import show
 from loadtest.workloads import (
-    cache_speed,
+    caches,
     failover,
     fan_out,
+    isolation,
     overhead,
     routing,
     scheduler,
@@ -95,17 +96,17 @@ def run_fan_out(
     show(fan_out.report(outcomes), Console())
 
 
-@app.command(cache_speed.NAME)
-def run_cache_speed(
+@app.command(caches.NAME)
+def run_caches(
     prompts: Annotated[int, typer.Option(min=40, help="Prompts in the cache.")] = 1000,
     prompt_tokens: Annotated[int, typer.Option(min=64, help="Tokens of each.")] = 4096,
     page_size: Annotated[int, typer.Option(min=1, help="Tokens of a page.")] = 16,
 ) -> None:
     """Time the caches' own operations, without a model."""
     stem = prompt_tokens * 3 // 4
-    shape = cache_speed.Shape(prompts, prompt_tokens, stem, page_size=page_size)
-    outcomes = {name: cache_speed.measure(name, shape) for name in cache_speed.CACHES}
-    show(cache_speed.report(outcomes), Console())
+    shape = caches.Shape(prompts, prompt_tokens, stem, page_size=page_size)
+    outcomes = {name: caches.measure(name, shape) for name in caches.CACHES}
+    show(caches.report(outcomes, shape), Console())
 
 
 @app.command(scheduler.NAME)
@@ -125,6 +126,25 @@ def run_scheduler(
     show(scheduler.report(outcomes, own), Console())
     if picture is not None:
         scheduler.draw(shape, picture)
+
+
+@app.command(isolation.NAME)
+def run_isolation(
+    model: Annotated[
+        str, typer.Option(help="What the worker of the timing attack runs; empty: no attack.")
+    ] = "smollm2-135m-instruct",
+    rounds: Annotated[int, typer.Option(min=20, help="Guesses of each spy.")] = 600,
+    seed: Annotated[int, typer.Option(help="Chooses the traffic.")] = 0,
+) -> None:
+    """Flood a worker beside quiet tenants, and try to find out what they have sent."""
+    shape = isolation.Shape(rounds=rounds, seed=seed)
+    flooded = {name: isolation.measure_flood(name, shape) for name in isolation.MEMBERS}
+    say = lambda text: progress.print(text, highlight=False)  # noqa: E731
+    try:
+        timing = isolation.measure_timing(model, shape, say) if model else {}
+    except LoadTestError as error:
+        _refuse(error)
+    show(isolation.report(flooded, timing), Console())
 
 
 @app.command(failover.NAME)

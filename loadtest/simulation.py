@@ -4,8 +4,8 @@
                                                └ cache events reach every gateway `lag_s` later
 
 Thousands of requests a second, so weights and rules are tried here first. What it leaves out: the
-gateways' queue and credit (all that waits waits at an engine), their own time, batching, and answers
-that differ in length from what was recorded.
+gateways' queue and credit (all that waits waits at an engine), their own time, batching, and
+answers that differ in length from what was recorded.
 """
 
 from __future__ import annotations

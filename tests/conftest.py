@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from worker.model.files import DEFAULT_MODEL, default_cache_folder, resolve
 
@@ -17,6 +17,14 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize="CI" in os.environ,
+)
+# For planted faults: the first failure is enough, and every run tries the same.
+settings.register_profile(
+    "planted",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
 )
 settings.load_profile("pando")
 

@@ -47,6 +47,7 @@ from worker.service import Service, ServiceLimits
 from worker.telemetry import RequestCounts, Telemetry, set_up_logging
 from worker.text.chat import ChatTemplate
 from worker.text.tokenizer import Tokenizer
+from worker.text.turns import TurnMemory
 from worker.tls import credentials
 from worker.wire import Identity
 
@@ -152,7 +153,8 @@ def build(config: WorkerConfig, folder: Path, sizes: Sizes) -> Parts:
         template = ChatTemplate.load(folder, tokenizer, sizes.max_model_len)
     except ChatUnsupported:
         template = None
-    intake = Intake(tokenizer, template, sizes.max_model_len, random.SystemRandom())
+    turns = TurnMemory(config.turn_memory_bytes)
+    intake = Intake(tokenizer, template, sizes.max_model_len, random.SystemRandom(), turns)
     limits = ServiceLimits(config.max_running_sequences, config.max_waiting_sequences)
     service = Service(intake, tokenizer, limits)
     registry = CollectorRegistry()

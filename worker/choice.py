@@ -9,7 +9,7 @@ stop strings leave the choice as it stood there, in the middle of a character or
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from worker.errors import InvalidRequest
 from worker.request import FinishReason, Stopping, TokenLogprobs
@@ -23,7 +23,8 @@ from worker.text.stops import StopMatcher
 class Choice:
     """A choice under way; num_tokens counts what was generated, here and before.
 
-    owed: text of a replay that was not given out; it leaves with the next output.
+    owed: text of a replay that was not given out; it leaves with the next output. tokens, given:
+    all that was generated, and the text that the client has of it, in parts.
     """
 
     index: int
@@ -33,6 +34,8 @@ class Choice:
     num_tokens: int = 0
     finished: bool = False
     owed: str = ""
+    tokens: list[int] = field(default_factory=list)
+    given: list[str] = field(default_factory=list)
 
     @classmethod
     def open(cls, index: int, rules: StopRules, detokenizer: Detokenizer) -> Choice:
@@ -52,6 +55,8 @@ class Choice:
         text, stop = self._text([token], finish)
         self.num_tokens += 1
         text, self.owed = self.owed + text, ""
+        self.tokens.append(token)
+        self.given.append(text)
         reason = FinishReason.STOP if stop is not None else finish
         self.finished = reason is not None
         return Output(
@@ -78,10 +83,13 @@ class Choice:
                 f"make {len(text)}.",
             )
         self.owed = text[resumed.text_chars :]
+        self.tokens += shown
+        self.given.append(text[: resumed.text_chars])
         reason = FinishReason.STOP if stop is not None else finish
         if reason is None:
             return None
         self.finished = True
+        self.given.append(self.owed)
         return Output(self.index, self.owed, [], [], reason, stop)
 
     def _text(self, tokens: list[int], finish: FinishReason | None) -> tuple[str, str | None]:

@@ -32,7 +32,8 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: a model folder, a .gguf file, or the name of the default model. served_model_name: what
     clients call it; None: the model's own name. kv_memory: budget for K/V pages ("1GiB").
     max_model_len, max_step_tokens: None lets the model and the device decide. max_cached_tokens:
-    cap on what lies in the cache unused; None: the whole pool. order: in which waiting requests are
+    cap on what lies in the cache unused; None: the whole pool. turn_memory: for the ids of answers,
+    which the next turns of a chat take; "0B": none are kept. order: in which waiting requests are
     admitted. short_share: of a step's tokens, what short prompts may take from long ones.
     threads: for our CPU kernels.
     registry_url: the Redis in which gateways look for workers; None: they know this one otherwise.
@@ -56,6 +57,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     page_size: Annotated[int, Meta(ge=1, le=1024)] = 16
     kv_memory: Size = "1GiB"
     max_cached_tokens: PositiveInt | None = None
+    turn_memory: Size = "64MiB"
     max_model_len: PositiveInt | None = None
     max_step_tokens: PositiveInt | None = None
     max_running_sequences: PositiveInt = 64
@@ -77,6 +79,11 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def kv_memory_bytes(self) -> int:
         """The K/V budget in bytes."""
         return parse_size(self.kv_memory)
+
+    @property
+    def turn_memory_bytes(self) -> int:
+        """The memory of answers in bytes."""
+        return parse_size(self.turn_memory)
 
 
 def parse_size(text: str) -> int:

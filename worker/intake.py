@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Any
@@ -24,8 +24,10 @@ from worker.sequence import (
 )
 from worker.submission import ChatInput, NamedBoundary, Submission, Unit
 from worker.text.chat import ChatTemplate
-from worker.text.settled import settled
+from worker.text.plain import PlainText
+from worker.text.seam import Seams
 from worker.text.tokenizer import Tokenizer
+from worker.text.turns import Opening, Recall, TurnIds, TurnMemory
 
 MAX_CHOICES = 128
 MAX_TOP_LOGPROBS = 20
@@ -38,7 +40,8 @@ _PUBLIC_END = b""
 class Prepared:
     """A request's prompt and rules in tokens, before its sequences have ids.
 
-    public_tokens: of the prompt, how many of the first are shared by all namespaces.
+    public_tokens: of the prompt, how many of the first are shared by all namespaces. opening: what
+    its answers go on from, where they can be remembered. turn: whose ids a chat's last answer has.
     """
 
     prompt: bytes
@@ -46,6 +49,8 @@ class Prepared:
     stopping: Stopping
     boundaries: tuple[BoundaryPosition, ...]
     public_tokens: int = 0
+    opening: Opening | None = None
+    turn: TurnIds | None = None
 
     @property
     def prompt_len(self) -> int:
@@ -53,10 +58,24 @@ class Prepared:
         return len(self.prompt) // TOKEN_BYTES
 
 
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """A prompt in tokens, and where its boundaries lie; the rest as in `Prepared`.
+
+    A boundary that is counted otherwise than this kind of prompt, or lies beyond it, is left out.
+    """
+
+    prompt: bytes
+    positions: tuple[BoundaryPosition, ...]
+    opening: Opening | None = None
+    turn: TurnIds | None = None
+
+
 class Intake:
     """Prepares submissions for one model. Safe to use from several threads.
 
-    max_model_len: tokens that prompt and output may have together.
+    max_model_len: tokens that prompt and output may have together. turns: keeps what was answered;
+    None: nothing is kept.
     """
 
     def __init__(
@@ -65,15 +84,20 @@ class Intake:
         template: ChatTemplate | None,
         max_model_len: int,
         rng: random.Random,
+        turns: TurnMemory | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._template = template
         self._max_model_len = max_model_len
         self._rng = rng
+        self._turns = turns or TurnMemory(0)
+        self._plain = PlainText(tokenizer)
+        self._seams = Seams(tokenizer)
 
     def prepare(self, submission: Submission) -> Prepared:
         """Returns the request in tokens. Raises InvalidRequest, ContextLengthExceeded."""
-        prompt, positions = self._encode(submission)
+        encoded = self._encode(submission)
+        prompt, positions = encoded.prompt, encoded.positions
         param = "messages" if isinstance(submission.prompt, ChatInput) else "prompt"
         length = len(prompt) // TOKEN_BYTES
         if length == 0:
@@ -95,13 +119,29 @@ class Intake:
             self._stopping(submission, length),
             tuple(one for one in positions if one.digest != _PUBLIC_END),
             next((one.num_tokens for one in positions if one.digest == _PUBLIC_END), 0),
+            encoded.opening if self._turns.is_on else None,
+            encoded.turn if self._turns.is_on else None,
         )
 
-    def _encode(self, submission: Submission) -> tuple[bytes, tuple[BoundaryPosition, ...]]:
-        """Returns the prompt and where its boundaries lie.
+    def remember(
+        self, opening: Opening, tokens: Sequence[int], text: str, *, drops_space: bool
+    ) -> None:
+        """Keeps what a choice said for the turns that follow, if its ids spell just that.
 
-        One that is counted otherwise than this kind of prompt, or lies beyond it, is left out.
+        text: what its client was given. drops_space: but for a space in front.
         """
+        said = self._seams.said(opening, tokens, text, drops_space)
+        if said is None:
+            return
+        if opening.place.behind is None and self._plain.spells_special(opening, said):
+            return
+        self._turns.put(opening.place, said)
+
+    def _recall(self, submission: Submission) -> Recall | None:
+        known = self._turns.knows(submission.namespace)
+        return Recall(self._turns, submission.namespace) if known else None
+
+    def _encode(self, submission: Submission) -> _Encoded:
         prompt = submission.prompt
         if isinstance(prompt, ChatInput):
             return self._encode_chat(submission, prompt)
@@ -111,24 +151,22 @@ class Intake:
             raise InvalidRequest("prompt", "prompt holds a broken token id.")
         self._check_ids(unpack_tokens(prompt), "prompt")
         boundaries = _named(submission, Unit.TOKENS, len(prompt) // TOKEN_BYTES)
-        return prompt, _placed(boundaries, [one.count for one in boundaries])
+        return _Encoded(prompt, _placed(boundaries, [one.count for one in boundaries]))
 
-    def _encode_text(
-        self, submission: Submission, text: str
-    ) -> tuple[bytes, tuple[BoundaryPosition, ...]]:
+    def _encode_text(self, submission: Submission, text: str) -> _Encoded:
         fewest = self._tokenizer.fewest_tokens(text)
         if fewest > self._max_model_len:
             raise ContextLengthExceeded(f"at least {fewest}", self._max_model_len, "prompt")
         boundaries = _named(submission, Unit.CHARS, len(text))
-        if not boundaries:
-            return self._encoded(pack_tokens(self._tokenizer.encode(text)), "prompt"), ()
-        spans = self._tokenizer.encode_spans(text)
-        found = settled(text, spans, [one.count for one in boundaries])
-        return self._encoded(pack_tokens(spans.ids), "prompt"), _placed(boundaries, found)
+        places = [one.count for one in boundaries]
+        plain = self._plain.encode(text, places, self._recall(submission))
+        return _Encoded(
+            self._encoded(pack_tokens(plain.ids), "prompt"),
+            _placed(boundaries, plain.positions),
+            self._plain.opening(text, plain.ids, submission.namespace),
+        )
 
-    def _encode_chat(
-        self, submission: Submission, chat: ChatInput
-    ) -> tuple[bytes, tuple[BoundaryPosition, ...]]:
+    def _encode_chat(self, submission: Submission, chat: ChatInput) -> _Encoded:
         if self._template is None:
             raise ChatUnsupported
         messages = _json(chat.messages, "messages", list)
@@ -138,14 +176,15 @@ class Intake:
             if chat.template_kwargs
             else {}
         )
-        prompt = self._template.encode(messages, tools, kwargs)
+        prompt = self._template.encode(messages, tools, kwargs, self._recall(submission))
         self._encoded(prompt.packed, "messages")
         boundaries = _named(submission, Unit.MESSAGES, len(messages))
-        if not boundaries:
-            return prompt.packed, ()
-        counts = [one.count for one in boundaries]
-        found = self._template.boundary_positions(messages, tools, kwargs, counts, prompt.ids)
-        return prompt.packed, _placed(boundaries, found)
+        found: list[int] = []
+        if boundaries:
+            counts = [one.count for one in boundaries]
+            found = self._template.boundary_positions(messages, tools, kwargs, counts, prompt)
+        opening = prompt.encoded.opening(submission.namespace)
+        return _Encoded(prompt.packed, _placed(boundaries, found), opening, prompt.turn)
 
     def _stopping(self, submission: Submission, prompt_len: int) -> Stopping:
         rules, room = submission.rules, self._max_model_len - prompt_len

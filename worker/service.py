@@ -35,6 +35,7 @@ from worker.scheduler import Progress
 from worker.stream import RequestStream
 from worker.submission import ChatInput, Output, Submission, Usage
 from worker.text.tokenizer import Tokenizer
+from worker.text.turns import Opening, TurnIds
 
 log = logging.getLogger("pando.worker.service")
 
@@ -62,7 +63,10 @@ class Outlet(Protocol):
 
 @dataclass(eq=False, slots=True)
 class _Request:
-    """assigned: what it adds to assigned_tokens now. begun: in the engine's hands, or beyond."""
+    """assigned: what it adds to assigned_tokens now. begun: in the engine's hands, or beyond.
+
+    opening: what its answers go on from, where they can be remembered.
+    """
 
     outlet: Outlet
     request_id: int
@@ -71,6 +75,7 @@ class _Request:
     assigned: int = 0
     begun: bool = False
     stream: RequestStream | None = None
+    opening: Opening | None = None
     ended: bool = False
 
 
@@ -84,11 +89,15 @@ class ServiceLimits:
 
 @dataclass(slots=True)
 class Tallies:
-    """Ends by kind, for metrics: accepted == done + all failed + live, always."""
+    """Ends by kind, for metrics: accepted == done + all failed + live, always.
+
+    turns: chats with an answer in them, by whose ids it has.
+    """
 
     accepted: int = 0
     done: int = 0
     failed: dict[str, int] = field(default_factory=dict)
+    turns: Counter[TurnIds] = field(default_factory=Counter)
 
 
 class Service:
@@ -250,7 +259,9 @@ class Service:
         assert self._engine is not None
         sequences = specs(prepared, submission, stream.open_choices, self._ids)
         stream.enter(sequences)
-        request.stream = stream
+        request.stream, request.opening = stream, prepared.opening
+        if prepared.turn is not None:
+            self.tallies.turns[prepared.turn] += 1
         for spec in sequences:
             self._by_sequence[spec.id] = request
         self._engine.submit(sequences)
@@ -335,7 +346,15 @@ class Service:
                 self._by_sequence.pop(sequence_id, None)
             if left and self._engine is not None:
                 self._engine.abort(left)
+            self._remember(request, request.stream)
         return True
+
+    def _remember(self, request: _Request, stream: RequestStream) -> None:
+        """Keeps what the choices said, also of one that was cut."""
+        for choice in stream.choices if request.opening is not None else []:
+            assert request.opening is not None
+            text, dropped = "".join(choice.given), choice.detokenizer.dropped_space
+            self._intake.remember(request.opening, choice.tokens, text, drops_space=dropped)
 
 
 def _size(submission: Submission) -> int:

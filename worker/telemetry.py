@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from worker.engine import StepReport
 from worker.service import Tallies
+from worker.text.turns import TurnIds
 
 STEP_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 STEP_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -90,13 +91,13 @@ class Telemetry:
 
 
 class RequestCounts(Collector):
-    """Requests accepted and ended, read from the service when somebody scrapes."""
+    """Requests accepted and ended, and turns of chats: the service's own, read at a scrape."""
 
     def __init__(self, tallies: Tallies) -> None:
         self._tallies = tallies
 
     def collect(self) -> Iterator[Metric]:
-        """Yields both counters."""
+        """Yields the counters."""
         tallies = self._tallies
         yield CounterMetricFamily(
             "pando_worker_accepted_requests", "Requests taken from gateways.", tallies.accepted
@@ -107,6 +108,16 @@ class RequestCounts(Collector):
         for outcome, count in [("done", tallies.done), *list(tallies.failed.items())]:
             ended.add_metric([outcome], count)
         yield ended
+        turns = CounterMetricFamily(
+            "pando_worker_turns",
+            "Chats with an answer in them, by the ids that the last one has: the tokenizer's own,"
+            " which are those generated (exact), those generated here (recorded), or the"
+            " tokenizer's for want of others (missed).",
+            labels=["ids"],
+        )
+        for ids in TurnIds:
+            turns.add_metric([ids.value], tallies.turns[ids])
+        yield turns
 
 
 class FieldFormatter(logging.Formatter):

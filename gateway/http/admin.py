@@ -1,6 +1,7 @@
 """The admin API: tenants, their keys and usage, and the fleet, on a port and with keys of its own.
 
-    GET    /admin/tenants                       all tenants that this gateway serves
+    GET    /admin/tenants                       those that this gateway serves, by id:
+                                                ?limit=100&after=ID; has_more: ask on
     GET    /admin/tenants/{id}                  one; ETag names its state
     PUT    /admin/tenants/{id}                  the whole tenant; without `keys` it keeps its own.
                                                 If-Match: ETag    only if it still is what was read
@@ -55,6 +56,8 @@ from gateway.telemetry.log import EventLog
 from gateway.tenancy.directory import Condition, Directory, Listed
 from gateway.tenancy.keys import bearer_digest
 
+# Tenants that are listed at once.
+_PAGE, _MAX_PAGE = 100, 1000
 _MAX_EXPIRES_IN_S = 10 * 366 * 86_400.0
 
 
@@ -180,8 +183,10 @@ class Endpoint:
 
 
 async def list_tenants(call: Call) -> Told:
-    """Every tenant that this gateway serves."""
-    return Told(TenantList([_view(call, one) for one in call.service.directory.all()]))
+    """The tenants that this gateway serves, a page of them."""
+    limit = int(_number(call.request, "limit", 1, _MAX_PAGE) or _PAGE)
+    page = call.service.directory.page(call.request.query_params.get("after", ""), limit)
+    return Told(TenantList([_view(call, one) for one in page.tenants], page.has_more))
 
 
 async def get_tenant(call: Call) -> Told:
@@ -193,7 +198,7 @@ async def put_tenant(call: Call) -> Told:
     """A tenant is as the body says."""
     directory = call.service.directory
     config, names_keys = read_tenant(call.body, call.tenant)
-    is_new = all(listed.config.id != config.id for listed in directory.all())
+    is_new = not directory.has(config.id)
     listed = await directory.put(config, keep_keys=not names_keys, when=call.condition)
     return _written(call, listed, is_new)
 

@@ -89,9 +89,10 @@ class TenantView(Struct, frozen=True):
 
 
 class TenantList(Struct, frozen=True):
-    """All tenants."""
+    """Some tenants, by id. has_more: there are others behind the last one."""
 
     data: list[TenantView]
+    has_more: bool
     object: str = "list"
 
 

@@ -8,6 +8,7 @@ Then this gateway looks at once; others that share the source, within two second
 from __future__ import annotations
 
 import hashlib
+import heapq
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -58,6 +59,14 @@ class Listed:
     etag: str
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some tenants. has_more: whether there are others behind them."""
+
+    tenants: Sequence[Listed]
+    has_more: bool
+
+
 class Directory:
     """Reads and writes. kept_in None: tenants can't be written here. token: random text."""
 
@@ -80,13 +89,16 @@ class Directory:
         """The time by which keys expire."""
         return datetime.fromtimestamp(self._wall_clock(), UTC)
 
-    def all(self) -> list[Listed]:
-        """Every tenant once, as this gateway serves it, by id."""
-        found: dict[str, Listed] = {}
-        for source, configs in self._watch.configs():
-            for config in configs.values():
-                found.setdefault(config.id, Listed(config, source, etag_of(config)))
-        return [found[tenant] for tenant in sorted(found)]
+    def page(self, after: str, limit: int) -> Page:
+        """The next tenants behind an id, each once, as this gateway serves them, by id."""
+        ids = {tenant for _, configs in self._watch.configs() for tenant in configs}
+        behind = heapq.nsmallest(limit + 1, (tenant for tenant in ids if tenant > after))
+        listed = [self.get(tenant) for tenant in behind[:limit]]
+        return Page(listed, has_more=len(behind) > limit)
+
+    def has(self, tenant: str) -> bool:
+        """Whether this gateway serves the tenant."""
+        return any(tenant in configs for _, configs in self._watch.configs())
 
     def get(self, tenant: str) -> Listed:
         """One tenant. Raises TenantNotFound."""

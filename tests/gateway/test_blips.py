@@ -57,7 +57,7 @@ async def test_a_blip_of_the_link_is_one_failure_however_many_streams_it_had(
 async def test_what_waits_when_the_last_worker_goes_waits_for_the_next(
     start_worker: StartWorker, serve: Serve
 ) -> None:
-    live, worker = await lone(start_worker, serve, silence)
+    live, worker = await lone(start_worker, serve, silence, credit_ahead=0)
     linked = live.gateway.fleet.workers()[0]
     linked.info = replace(linked.info, max_running_sequences=1)
     tasks = [asyncio.create_task(ask(live)) for _ in range(6)]
@@ -82,7 +82,7 @@ async def test_what_comes_while_the_last_worker_is_away_waits_a_while(
 async def test_what_waits_when_the_last_worker_begins_to_leave_waits_for_the_next(
     start_worker: StartWorker, serve: Serve
 ) -> None:
-    live, worker = await lone(start_worker, serve, silence)
+    live, worker = await lone(start_worker, serve, silence, credit_ahead=0)
     linked = live.gateway.fleet.workers()[0]
     linked.info = replace(linked.info, max_running_sequences=1)
     tasks = [asyncio.create_task(ask(live)) for _ in range(2)]

@@ -23,7 +23,7 @@ from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
 from worker.cache.scope import CacheScope
 
-NAME = "cache-speed"
+NAME = "caches"
 CACHES: dict[str, Callable[[PagePool], PrefixCache]] = {
     "radix": RadixCache,
     "block": BlockHashCache,
@@ -31,6 +31,8 @@ CACHES: dict[str, Callable[[PagePool], PrefixCache]] = {
 COLUMNS = ("cache", "match us", "store us", "give back us", "evict us/page", "request us, no hit")
 VOCABULARY = 49152
 REPEATS = 5
+# What a request without hits pays is held against its prompt on an engine as fast as this.
+ENGINE_TOKENS_S = 10_000
 SCOPE = CacheScope()
 
 
@@ -84,13 +86,14 @@ def measure(cache: str, shape: Shape) -> Outcome:
     return Outcome(*(1e6 * median(x) for x in (matches, stores, gives, evictions, no_hit)))
 
 
-def report(outcomes: Mapping[str, Outcome]) -> Report:
-    """Returns the table and each cache's match, store and no-hit cost."""
-    summary = {}
-    for name, one in outcomes.items():
-        summary[f"{name}_match_us"] = one.match_us
-        summary[f"{name}_store_us"] = one.store_us
-        summary[f"{name}_no_hit_us"] = one.no_hit_us
+def report(outcomes: Mapping[str, Outcome], shape: Shape) -> Report:
+    """Returns the table, and of each figure the worst cache's."""
+    prompt_us = 1e6 * shape.prompt_tokens / ENGINE_TOKENS_S
+    summary = {
+        "match_us": max(one.match_us for one in outcomes.values()),
+        "insert_us": max(one.store_us for one in outcomes.values()),
+        "zero_hit_cost": max(one.no_hit_us for one in outcomes.values()) / prompt_us,
+    }
     rows = [
         [
             name,
