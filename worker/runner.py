@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from kernels.interface import AttentionBackend, AttentionBatch, KVShape
 from worker.model.interface import Model
-from worker.sampler import sample
+from worker.request import TokenScore
+from worker.sampler import sample, score
 from worker.step import PlanRow, Sampled, StepPlan, StepResult
 
 
@@ -32,6 +34,39 @@ class Interruptible:
         """Stores key and value, unless checkpoint raises."""
         self.checkpoint()
         self._backend.write(layer, key, value, batch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scoring:
+    """Tokens whose scores are wanted. places: the flattened rows that predict them, int64.
+
+    ids, owners: the tokens, and the sequences that they belong to.
+    """
+
+    places: np.ndarray
+    ids: list[int]
+    owners: list[int]
+
+    def scores(self, logits: torch.Tensor) -> dict[int, list[TokenScore]]:
+        """Returns the scores by sequence, given the logits [len(places), vocab]."""
+        found: dict[int, list[TokenScore]] = {}
+        for row, target, owner in zip(logits, self.ids, self.owners, strict=True):
+            found.setdefault(owner, []).append(score(row, target))
+        return found
+
+
+def _scoring(rows: list[PlanRow], starts: np.ndarray) -> _Scoring:
+    """starts: of each row among the flattened tokens."""
+    places: list[np.ndarray] = [np.zeros(0, dtype=np.int64)]
+    ids: list[int] = []
+    owners: list[int] = []
+    for row, start in zip(rows, starts.tolist(), strict=True):
+        if row.targets:
+            following = np.frombuffer(row.targets, dtype="<i4").tolist()
+            places.append(np.arange(start, start + len(following), dtype=np.int64))
+            ids += following
+            owners += [row.sequence_id] * len(following)
+    return _Scoring(np.concatenate(places), ids, owners)
 
 
 class Runner:
@@ -59,20 +94,24 @@ class Runner:
         positions = _positions(starts, lengths)
         batch = self._batch(rows, lengths, starts, positions)
         wanted = [index for index, row in enumerate(rows) if row.sample is not None]
+        scoring = _scoring(rows, ends - lengths)
+        last = ends[wanted].astype(np.int64) - 1
         with torch.inference_mode():
             logits = self._model.forward(
                 self._tensor(tokens.astype(np.int64)),
                 self._tensor(positions),
                 batch,
-                self._tensor(ends[wanted].astype(np.int64) - 1),
+                self._tensor(np.concatenate([last, scoring.places])),
             )
             asked = [row.sample for row in rows if row.sample is not None]
-            drawn = sample(logits, asked)
+            drawn = sample(logits[: len(wanted)], asked)
+            scored = scoring.scores(logits[len(wanted) :])
         return StepResult(
             [
                 Sampled(rows[index].sequence_id, token, logprobs)
                 for index, (token, logprobs) in zip(wanted, drawn, strict=True)
-            ]
+            ],
+            scored,
         )
 
     def _batch(

@@ -15,7 +15,7 @@ import struct
 import numpy as np
 import torch
 
-from worker.request import Sampling, TokenLogprobs
+from worker.request import Sampling, TokenLogprobs, TokenScore
 from worker.step import SampleRow
 
 # A nucleus rarely holds more tokens; when it does, the whole vocabulary is sorted.
@@ -116,6 +116,13 @@ def uniform(seed: int, choice: int, position: int) -> float:
     key = struct.pack("<QQQ", seed & (2**64 - 1), choice, position)
     digest = hashlib.blake2b(key, digest_size=8).digest()
     return float(int.from_bytes(digest, "little") >> 11) / float(1 << 53)
+
+
+def score(logits: torch.Tensor, target: int) -> TokenScore:
+    """Returns the score of one id under one row of float32 logits [vocab]."""
+    row = logits.double()
+    logprob = float(row[target] - torch.logsumexp(row, dim=-1))
+    return TokenScore(logprob, 1 + int((row > row[target]).sum()))
 
 
 def _logprobs(logits: torch.Tensor, token: int, top: int | None) -> TokenLogprobs | None:

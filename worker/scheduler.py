@@ -24,9 +24,12 @@ from worker.allotment import Allotment
 from worker.cache.interface import TOKEN_BYTES, PrefixCache
 from worker.order import make_order
 from worker.order.interface import Frontier
-from worker.request import FinishReason, TokenLogprobs
+from worker.request import FinishReason, TokenLogprobs, TokenScore
 from worker.sequence import Sequence, SequenceSpec
 from worker.step import PlanRow, StepPlan, StepResult
+
+# Prompt tokens that a step scores: each takes a row of logits over the whole vocabulary.
+MAX_SCORED = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,13 @@ class SchedulerLimits:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What one step did for one sequence."""
+    """What one step did for one sequence. prompt_scores: with its first token, if wanted."""
 
     sequence_id: int
     token: int
     logprobs: TokenLogprobs | None = None
     finish: FinishReason | None = None
+    prompt_scores: tuple[TokenScore, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +79,19 @@ class Counters:
 
 @dataclass(slots=True)
 class _Step:
-    """The step under way. budget: tokens that it may still take."""
+    """The step under way. budget: tokens that it may still take; scorable: of them, with scores."""
 
     budget: int
+    scorable: int = MAX_SCORED
     num_tokens: int = 0
     rows: list[PlanRow] = field(default_factory=list)
     members: dict[int, Sequence] = field(default_factory=dict)
     copies: list[tuple[int, int]] = field(default_factory=list)
+
+    def room_for(self, sequence: Sequence) -> int:
+        """How many of the sequence's tokens it can take."""
+        room = min(sequence.remaining, self.budget)
+        return min(room, self.scorable) if sequence.wants_scores else room
 
 
 class Scheduler:
@@ -182,10 +192,13 @@ class Scheduler:
         step = self._end_step()
         self.cache.step_done()
         self._count(steps=1, computed_tokens=step.num_tokens)
-        for sequence in step.members.values():
+        for number, sequence in step.members.items():
+            start = sequence.computed
             sequence.computed += sequence.planned
             sequence.planned = 0
             self._pages.settle(sequence)
+            if number in result.scored:
+                self._pages.score(sequence, start, result.scored[number])
         progress = []
         for sampled in result.sampled:
             alive = self._by_id.get(sampled.sequence_id)
@@ -193,7 +206,15 @@ class Scheduler:
                 continue
             finish = alive.append(sampled.token)
             self._count(generated_tokens=1)
-            progress.append(Progress(sampled.sequence_id, sampled.token, sampled.logprobs, finish))
+            progress.append(
+                Progress(
+                    sampled.sequence_id,
+                    sampled.token,
+                    sampled.logprobs,
+                    finish,
+                    alive.take_scores(),
+                )
+            )
             if finish is not None:
                 self.abort(sampled.sequence_id)
         return progress
@@ -228,11 +249,11 @@ class Scheduler:
         floor = step.budget - int(step.budget * limits.short_share) if long else 0
         for sequence in short:
             if step.budget > floor:
-                self._add_row(step, sequence, min(sequence.remaining, step.budget))
+                self._add_row(step, sequence, step.room_for(sequence))
         self._admit_short(step, floor)
         for sequence in long:
             if step.budget > 0:
-                self._add_row(step, sequence, min(sequence.remaining, step.budget))
+                self._add_row(step, sequence, step.room_for(sequence))
         while step.budget > 0 and self._num_free_places > 0:
             head = self._order.head()
             if head is None:
@@ -272,7 +293,7 @@ class Scheduler:
             self._count(prompt_tokens=sequence.prompt_len, cached_tokens=sequence.cached_tokens)
         self._dequeue(sequence)
         insort(self._running, sequence, key=_arrival)
-        self._add_row(step, sequence, min(sequence.remaining, step.budget))
+        self._add_row(step, sequence, step.room_for(sequence))
         return True
 
     def _enqueue(self, sequence: Sequence) -> None:
@@ -306,10 +327,14 @@ class Scheduler:
 
     def _add_row(self, step: _Step, sequence: Sequence, count: int) -> None:
         """Puts a sequence's next tokens into the step and makes their whole pages matchable."""
+        if count == 0:
+            return
         start, end = sequence.computed, sequence.computed + count
         sequence.planned = count
         step.budget -= count
         step.num_tokens += count
+        if sequence.wants_scores:
+            step.scorable -= count
         self._planned_tokens += count
         self._order.charge(sequence, count)
         step.members[sequence.spec.id] = sequence
@@ -323,6 +348,7 @@ class Scheduler:
                 start=start,
                 table=table,
                 sample=sequence.sample_row() if end == sequence.num_tokens else None,
+                targets=sequence.targets(start, end),
             )
         )
 

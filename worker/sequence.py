@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from worker.cache.interface import TOKEN_BYTES, SequencePages
 from worker.cache.scope import CacheScope
-from worker.request import FinishReason, Sampling, Stopping
+from worker.request import FinishReason, Sampling, Stopping, TokenScore
 from worker.step import SampleRow
 
 
@@ -42,6 +42,7 @@ class SequenceSpec:
 
     output: what another worker has generated of it, packed; the sequence goes on behind it. It is
     output in every respect but that it is not reported again. rank: a higher one is served sooner.
+    score_prompt: whether the scores of the prompt's tokens are wanted.
     """
 
     id: int
@@ -54,6 +55,7 @@ class SequenceSpec:
     boundaries: tuple[BoundaryPosition, ...] = ()
     output: bytes = b""
     rank: int = 0
+    score_prompt: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +65,8 @@ class Sequence:
     held is set while it runs. cached_tokens: prompt tokens taken from the cache at its first
     admission, None before it. arrived: tokens that the engine had computed when it came.
     planned: tokens that the step under way computes. is_awaited: others may wait for its next page.
+    scores: of the prompt's second token and those behind it, as far as known; scores_given: they
+    have been told.
     """
 
     spec: SequenceSpec
@@ -73,6 +77,8 @@ class Sequence:
     cached_tokens: int | None = None
     arrived: int | None = None
     is_awaited: bool = False
+    scores: list[TokenScore] = field(default_factory=list)
+    scores_given: bool = False
     num_boundaries_stored: int = 0
 
     def __post_init__(self) -> None:
@@ -97,6 +103,26 @@ class Sequence:
     def remaining(self) -> int:
         """Tokens whose K/V is not computed yet."""
         return self.num_tokens - self.computed
+
+    @property
+    def wants_scores(self) -> bool:
+        """Whether scores are asked for and not all are known."""
+        wanted = self.spec.score_prompt and not self.scores_given
+        return wanted and len(self.scores) < self.prompt_len - 1
+
+    def take_scores(self) -> tuple[TokenScore, ...] | None:
+        """Returns the prompt's scores the first time that they are complete and wanted."""
+        if not self.spec.score_prompt or self.scores_given:
+            return None
+        self.scores_given = True
+        return tuple(self.scores)
+
+    def targets(self, start: int, end: int) -> bytes:
+        """Prompt tokens that follow those at [start, end), packed, where scores are wanted."""
+        if not self.wants_scores:
+            return b""
+        stop = min(end + 1, self.prompt_len)
+        return bytes(self.tokens[(start + 1) * TOKEN_BYTES : stop * TOKEN_BYTES])
 
     def append(self, token: int) -> FinishReason | None:
         """Adds a generated token; returns why the sequence ends with it, if it does."""

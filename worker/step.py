@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from worker.request import Sampling, TokenLogprobs
+from worker.request import Sampling, TokenLogprobs, TokenScore
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ class PlanRow:
         tokens    the ids at positions [start, start + len(tokens) // 4)
         table     its pages, enough for those positions
 
-    sample: set when the step reaches the sequence's last known token.
+    sample: set when the step reaches the sequence's last known token. targets: packed ids of the
+    tokens that follow the row's first ones, whose scores are wanted; empty: of none.
     """
 
     sequence_id: int
@@ -44,6 +45,7 @@ class PlanRow:
     start: int
     table: list[int]
     sample: SampleRow | None = None
+    targets: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,10 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """One entry per plan row that asked for a sample, in the plan's order."""
+    """sampled: one entry per plan row that asked for a sample, in the plan's order.
+
+    scored: by sequence, the scores of its row's targets.
+    """
 
     sampled: list[Sampled]
+    scored: dict[int, list[TokenScore]] = field(default_factory=dict)

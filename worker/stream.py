@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from worker.choice import Choice
 from worker.request import Stopping
 from worker.scheduler import Progress
-from worker.sequence import SequenceSpec
+from worker.sequence import SequenceSpec, unpack_tokens
 from worker.submission import ChatInput, Output, Submission, Usage
 from worker.text.detokenizer import Detokenizer
 from worker.text.tokenizer import Tokenizer
@@ -26,6 +26,7 @@ class RequestStream:
     cached_tokens: int = 0
     _by_sequence: dict[int, Choice] = field(default_factory=dict)
     _first: int | None = None
+    _scored: list[int] = field(default_factory=list)
 
     @classmethod
     def open(
@@ -55,6 +56,8 @@ class RequestStream:
         """
         self._by_sequence = {spec.id: self.choices[spec.choice] for spec in specs}
         self._first = specs[0].id if specs else None
+        if any(spec.score_prompt for spec in specs):
+            self._scored = unpack_tokens(specs[0].prompt)[1:]
 
     @property
     def open_choices(self) -> list[int]:
@@ -85,4 +88,8 @@ class RequestStream:
     def push(self, progress: Progress) -> Output | None:
         """Returns what one new token gives the client; None when its choice has ended already."""
         choice = self._by_sequence[progress.sequence_id]
-        return choice.push(progress.token, progress.finish, progress.logprobs)
+        output = choice.push(progress.token, progress.finish, progress.logprobs)
+        if output is None or progress.prompt_scores is None:
+            return output
+        scores = list(zip(self._scored, progress.prompt_scores, strict=True))
+        return replace(output, prompt_scores=scores)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from worker.request import FinishReason, Sampling, TokenLogprobs
+from worker.request import FinishReason, Sampling, TokenLogprobs, TokenScore
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,8 @@ class Submission:
 
     expected_tokens: what the gateway expects to be computed of the prompt. resume: choices to go
     on with; one that isn't named starts afresh. public_messages: how many of a chat's first
-    messages (and the tools) are shared by all namespaces.
+    messages (and the tools) are shared by all namespaces. score_prompt: whether the scores of the
+    prompt's tokens are wanted, with the first choice that is open.
     """
 
     request_id: int
@@ -97,6 +98,7 @@ class Submission:
     resume: tuple[Resumed, ...] = ()
     share: Share = field(default_factory=Share)
     public_messages: int = 0
+    score_prompt: bool = False
 
     @property
     def num_open(self) -> int:
@@ -106,7 +108,10 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """New tokens of one choice. stop: the stop string that ended it."""
+    """New tokens of one choice. stop: the stop string that ended it.
+
+    prompt_scores: of the prompt's second token and those behind it, by their ids.
+    """
 
     choice: int
     text: str
@@ -114,6 +119,7 @@ class Output:
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     finish: FinishReason | None = None
     stop: str | None = None
+    prompt_scores: list[tuple[int, TokenScore]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,7 @@ def submission(message: pb.Submit) -> Submission:
         ),
         share=_share(message.share),
         public_messages=message.public_messages,
+        score_prompt=message.score_prompt,
     )
 
 
@@ -198,6 +199,12 @@ def output_of(request_id: int, output: Output, token_bytes: Callable[[int], byte
         logprobs=[logprobs(entry) for entry in output.logprobs],
         finish_reason=_FINISH[output.finish],
         stop_reason=output.stop or "",
+        prompt_scores=[
+            pb.PromptScore(
+                token_id=token, token=token_bytes(token), logprob=score.logprob, rank=score.rank
+            )
+            for token, score in output.prompt_scores
+        ],
     )
 
 

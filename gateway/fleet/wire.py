@@ -18,6 +18,7 @@ from gateway.request import (
     FinishReason,
     Logprob,
     Output,
+    PromptScore,
     TextPrompt,
     TokenLogprobs,
     Usage,
@@ -50,6 +51,7 @@ def submit(request_id: int, ask: Ask) -> pb.Submit:
         resume=[pb.Resume(**structs.asdict(choice)) for choice in ask.resume],
         share=pb.Share(**structs.asdict(ask.share)),
         public_messages=ask.public_messages,
+        score_prompt=decoding.score_prompt,
     )
     prompt = ask.prompt
     if isinstance(prompt, ChatPrompt):
@@ -101,7 +103,14 @@ def output_of(output: pb.Output) -> Output:
         output.token_ids,
         tuple(_token_logprobs(entry) for entry in output.logprobs) if output.logprobs else (),
         _FINISH.get(output.finish_reason),
+        prompt_scores=tuple(_prompt_score(one) for one in output.prompt_scores)
+        if output.prompt_scores
+        else (),
     )
+
+
+def _prompt_score(one: pb.PromptScore) -> PromptScore:
+    return PromptScore(one.token_id, one.token, one.logprob, one.rank)
 
 
 def _token_logprobs(entry: pb.TokenLogprobs) -> TokenLogprobs:

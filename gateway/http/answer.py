@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from gateway.errors import GatewayError, public_body
-from gateway.request import Logprob, Output, TokenLogprobs, Usage
+from gateway.request import Logprob, Output, PromptScore, TokenLogprobs, Usage
 
 KEEP_ALIVE = b": keep-alive\n\n"
 END = b"data: [DONE]\n\n"
@@ -129,6 +129,18 @@ class ChatMessage(Struct, frozen=True):
     refusal: None = None
 
 
+class PromptLogprob(Struct, frozen=True):
+    """One prompt token, in the form of vLLM."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+# By the token's id; None for the first one.
+PromptLogprobs = list[dict[str, PromptLogprob] | None]
+
+
 class ChatChoice(Struct, frozen=True):
     """One choice of a chat completion."""
 
@@ -136,6 +148,7 @@ class ChatChoice(Struct, frozen=True):
     message: ChatMessage
     logprobs: ChatLogprobs | None
     finish_reason: str | None
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
 class ChatCompletion(Struct, frozen=True):
@@ -159,12 +172,16 @@ class LegacyLogprobs(Struct, frozen=True):
 
 
 class CompletionChoice(Struct, frozen=True):
-    """One choice of a completion, or what one event adds to it."""
+    """One choice of a completion, or what one event adds to it.
+
+    prompt_logprobs: beyond OpenAI, in the form of vLLM; with the first choice of each prompt.
+    """
 
     index: int
     text: str
     logprobs: LegacyLogprobs | None = None
     finish_reason: str | None = None
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
 class Completion(Struct, frozen=True):
@@ -217,7 +234,11 @@ class ChatAnswer:
         for index, gathered in sorted(_gather(outputs).items()):
             logprobs = _chat_logprobs(gathered.logprobs) if gathered.logprobs else None
             message = ChatMessage("".join(gathered.texts))
-            choices.append(ChatChoice(index, message, logprobs, gathered.finish_reason))
+            choices.append(
+                ChatChoice(
+                    index, message, logprobs, gathered.finish_reason, gathered.prompt_logprobs
+                )
+            )
         heading = self._heading
         return _encode(
             ChatCompletion(heading.id, heading.created, heading.model, choices, _usage(usage))
@@ -260,6 +281,7 @@ class CompletionAnswer:
                 "".join(gathered.texts),
                 self._logprobs(index, gathered.logprobs),
                 gathered.finish_reason,
+                gathered.prompt_logprobs,
             )
             for index, gathered in sorted(_gather(outputs).items())
         )
@@ -303,9 +325,10 @@ class _Offset:
 
 
 class _Gathered:
-    """All outputs of one choice."""
+    """All outputs of one choice. prompt_logprobs: of the prompt that it answers."""
 
     def __init__(self) -> None:
+        self.prompt_logprobs: PromptLogprobs | UnsetType = UNSET
         self.texts: list[str] = []
         self.logprobs: list[TokenLogprobs] = []
         self.finish_reason: str | None = None
@@ -317,6 +340,8 @@ def _gather(outputs: Iterable[Output]) -> dict[int, _Gathered]:
         gathered = choices.setdefault(output.choice, _Gathered())
         gathered.texts.append(output.text)
         gathered.logprobs.extend(output.logprobs)
+        if output.prompt_scores:
+            gathered.prompt_logprobs = _prompt_logprobs(output.prompt_scores)
         if output.finish_reason is not None:
             gathered.finish_reason = output.finish_reason.value
     return choices
@@ -347,6 +372,16 @@ def _chat_logprobs(entries: Iterable[TokenLogprobs]) -> ChatLogprobs:
             for entry in entries
         ]
     )
+
+
+def _prompt_logprobs(scores: Iterable[PromptScore]) -> PromptLogprobs:
+    """Nothing for the first token, whose probability nothing before it gives."""
+    entries: PromptLogprobs = [None]
+    for score in scores:
+        logprob = max(score.logprob, _LOWEST_LOGPROB)
+        entry = PromptLogprob(logprob, score.rank, _text(score.token))
+        entries.append({str(score.token_id): entry})
+    return entries
 
 
 def _text(token: bytes) -> str:

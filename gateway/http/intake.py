@@ -167,6 +167,7 @@ def _decoding(request: SharedFields, caller: Caller, asked: _Asked) -> Decoding:
         stopping=_stopping(request, asked.max_tokens),
         n=request.n or 1,
         top_logprobs=asked.top_logprobs,
+        score_prompt=request.prompt_logprobs is not None,
     )
 
 

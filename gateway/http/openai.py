@@ -86,6 +86,7 @@ class SharedFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ignore_eos: bool | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     include_stop_str_in_output: bool | None = None
+    prompt_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     # Taken and not used.
     user: Raw = Raw()
     metadata: Raw = Raw()
@@ -247,6 +248,10 @@ def _check_shared(request: SharedFields, limits: LimitConfig) -> None:
         raise _invalid("n", f"expected at most {limits.choices}")
     if request.stream_options is not None and not request.stream:
         raise _invalid("stream_options", "only allowed when 'stream' is true")
+    if request.prompt_logprobs:
+        raise _invalid("prompt_logprobs", "expected 0: the prompt's tokens without alternatives")
+    if request.prompt_logprobs is not None and request.stream:
+        raise _invalid("prompt_logprobs", "not allowed when 'stream' is true")
     _check_stop(request, limits)
     bias = request.logit_bias or {}
     if len(bias) > limits.logit_bias:

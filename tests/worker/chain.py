@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from worker.request import TokenScore
 from worker.sampler import sample
 from worker.sequence import pack_tokens, unpack_tokens
 from worker.step import PlanRow, Sampled, StepPlan, StepResult
@@ -68,8 +69,9 @@ class ChainRunner:
         checkpoint()
         for row in plan.rows:
             self._write(row)
+        scoring = [row for row in plan.rows if row.targets]
         sampled = [self._sample(row) for row in plan.rows if row.sample is not None]
-        return StepResult(sampled)
+        return StepResult(sampled, {row.sequence_id: self._scores(row) for row in scoring})
 
     def _slot(self, row: PlanRow, position: int) -> int:
         return row.table[position // self.page_size] * self.page_size + position % self.page_size
@@ -88,6 +90,14 @@ class ChainRunner:
             digest = link(digest, token) if token >= 0 else b""
             assert found == digest, f"position {position} of {length} is not this sequence's"
         return self._drawn(row, digest)
+
+    def _scores(self, row: PlanRow) -> list[TokenScore]:
+        """What a prompt's tokens score follows from the digest in front of each, and its id."""
+        found = []
+        for position, target in enumerate(unpack_tokens(row.targets), start=row.start):
+            digest = link(self.memory[self._slot(row, position)][0], target)
+            found.append(TokenScore(-1 - next_token(digest) / VOCAB, 1 + next_token(digest)))
+        return found
 
     def _drawn(self, row: PlanRow, digest: bytes) -> Sampled:
         return Sampled(row.sequence_id, next_token(digest))

@@ -113,6 +113,7 @@ class Client:
         self.text: dict[tuple[int, int], str] = {}
         self.finish: dict[tuple[int, int], str] = {}
         self.ends: dict[int, list[pb.Done | pb.Failed]] = {}
+        self.scores: dict[int, list[list[pb.PromptScore]]] = {}
         self.events: list[pb.CacheEvent] = []
         self.last = pb.Step()
         self.view = CacheView()
@@ -152,6 +153,8 @@ class Client:
             assert output.request_id not in self.ends, "output after the end"
             self.tokens.setdefault(key, []).extend(unpack_tokens(output.token_ids))
             self.text[key] = self.text.get(key, "") + output.text
+            if output.prompt_scores:
+                self.scores.setdefault(output.request_id, []).append([*output.prompt_scores])
             if output.finish_reason:
                 assert key not in self.finish
                 self.finish[key] = pb.FinishReason.Name(output.finish_reason)
@@ -175,6 +178,11 @@ class Client:
         (end,) = self.ends[number]
         assert isinstance(end, pb.Done)
         return end.usage
+
+    def scored(self, number: int) -> list[pb.PromptScore]:
+        """The prompt's scores, which come at most once."""
+        [scores] = self.scores.get(number, [[]])
+        return scores
 
     async def leave(self) -> None:
         self.call.cancel()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.worker.chain import ChainRunner, expected
+from worker.cache.boundaries import EventKind
 from worker.cache.interface import Match
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
@@ -15,7 +16,7 @@ from worker.cache.scope import CacheScope
 from worker.engine import Engine, StepAbandoned, StepReport
 from worker.request import Sampling, Stopping
 from worker.scheduler import Scheduler, SchedulerLimits
-from worker.sequence import SequenceSpec, pack_tokens
+from worker.sequence import BoundaryPosition, SequenceSpec, pack_tokens
 from worker.step import StepPlan, StepResult
 
 
@@ -57,12 +58,22 @@ class Lab:
         self.engine = Engine(scheduler, self.runner, self.reports.put)
         self.numbers = iter(range(1, 1000))
 
-    def submit(self, prompt: list[int], max_tokens: int = 4) -> int:
+    def submit(
+        self,
+        prompt: list[int],
+        max_tokens: int = 4,
+        boundaries: tuple[BoundaryPosition, ...] = (),
+    ) -> int:
         number = next(self.numbers)
         self.engine.submit(
             [
                 SequenceSpec(
-                    number, CacheScope(), pack_tokens(prompt), Sampling(), Stopping(max_tokens)
+                    number,
+                    CacheScope(),
+                    pack_tokens(prompt),
+                    Sampling(),
+                    Stopping(max_tokens),
+                    boundaries=boundaries,
                 )
             ]
         )
@@ -145,6 +156,14 @@ def test_a_step_that_fails_fails_its_sequences_and_the_engine_lives_on(lab: Lab)
     number = lab.submit([1, 2, 3])
     assert lab.load_after(lambda report: bool(report.failed)).failed == [number]
     assert lab.outputs(lab.submit([1, 2, 3])) == expected([1, 2, 3], 4)
+
+
+def test_what_a_failed_step_took_out_of_the_cache_is_told_with_it(lab: Lab) -> None:
+    lab.runner.fail_next = True
+    lab.submit(list(range(9)), boundaries=(BoundaryPosition(b"d", 8),))
+    report = lab.load_after(lambda report: bool(report.failed))
+    assert [one.kind for one in report.events] == [EventKind.STORED, EventKind.EVICTED]
+    assert lab.engine.snapshot() == ([], 2)
 
 
 def test_the_share_of_the_cache_is_reported_once_per_sequence(lab: Lab) -> None:

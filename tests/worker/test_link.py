@@ -497,3 +497,21 @@ async def test_what_gathers_while_a_step_is_sent_leaves_before_the_end(worker: W
     link.flush([])
     link.close()
     assert [[one.request_id for one in message.step.failed] async for message in steps] == [[7]]
+
+
+async def test_a_prompts_scores_come_once_with_the_first_output(client: Client) -> None:
+    for number in (1, 2):
+        await client.submit(number, list(range(700, 720)), score_prompt=True, n=2)
+        await client.until(number)
+    cold, warm = (client.scored(number) for number in (1, 2))
+    assert [one.token_id for one in cold] == list(range(701, 720))
+    assert all(one.rank >= 1 and one.logprob < 0 for one in cold)
+    assert warm == cold
+    assert client.usage(2).cached_tokens > 0
+
+
+async def test_what_was_begun_elsewhere_has_given_its_prompts_scores(client: Client) -> None:
+    resume = [pb.Resume(choice=0, token_ids=pack_tokens([5]), text_chars=0)]
+    await client.submit(1, list(range(700, 720)), score_prompt=True, resume=resume)
+    await client.until(1)
+    assert client.scored(1) == []

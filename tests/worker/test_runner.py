@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import pytest
 import torch
 
-from kernels.interface import AttentionBatch, AttentionParams, KVShape
+from kernels.interface import AttentionBackend, AttentionBatch, AttentionParams, KVShape
 from worker.model.interface import ModelShape
 from worker.request import Sampling
 from worker.runner import Runner
@@ -24,9 +25,7 @@ class Pages:
 
     name: str = "noted"
     bitwise: bool = True
-    shape: KVShape = field(
-        default_factory=lambda: KVShape(LAYERS, 16, SIZE, 1, 1, torch.float32)
-    )
+    shape: KVShape = field(default_factory=lambda: KVShape(LAYERS, 16, SIZE, 1, 1, torch.float32))
     done: list[tuple[object, ...]] = field(default_factory=list)
 
     def write(
@@ -43,7 +42,7 @@ class Pages:
         self.done.append(("copy", source, target))
 
     def fill_pages(self, pages: list[int], value: float) -> None:
-        assert value != value, "pages are poisoned with NaN"
+        assert math.isnan(value), "pages are poisoned with NaN"
         self.done.append(("poison", pages))
 
 
@@ -55,7 +54,7 @@ class Successor:
 
     def __init__(self) -> None:
         self.pages = Pages()
-        self.backend = self.pages  # type: ignore[assignment]
+        self.backend: AttentionBackend = self.pages
 
     def forward(
         self,

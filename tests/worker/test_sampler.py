@@ -75,6 +75,16 @@ def test_top_k_and_min_p_keep_what_they_say() -> None:
     assert set(draws(Sampling(min_p=0.2), 2000)) == allowed
 
 
+def test_limits_hold_together() -> None:
+    probabilities = LOGITS.double().softmax(-1)
+    allowed = (probabilities >= 0.2 * probabilities.max()).nonzero().flatten().tolist()
+    assert set(draws(Sampling(top_p=0.999, min_p=0.2), 2000)) == set(allowed)
+    assert set(draws(Sampling(top_k=len(allowed) + 9, min_p=0.2), 2000)) == set(allowed)
+    # Of the three best, the first two have 0.7 of the mass: of all tokens they have less.
+    few = torch.tensor([0.3, 0.25, 0.2, *[0.01] * 25]).log()
+    assert set(draws(Sampling(top_k=3, top_p=0.7), 500, few)) == {0, 1}
+
+
 @pytest.mark.parametrize("sampling", [Sampling(top_k=10**6), Sampling(top_p=1.0, min_p=0.0)])
 def test_limits_that_limit_nothing_change_nothing(sampling: Sampling) -> None:
     assert draws(sampling, 50) == draws(Sampling(), 50)
@@ -88,7 +98,9 @@ def test_noise_depends_on_seed_choice_and_position_only() -> None:
     mates = torch.stack([LOGITS, -LOGITS, LOGITS * 2])
     row = SampleRow(Sampling(seed=5), position=7)
     other = SampleRow(Sampling(temperature=0), position=1)
-    assert sample(mates, [row, other, other])[0][0] == alone
+    for place in range(3):
+        rows = [row if index == place else other for index in range(3)]
+        assert sample(mates.roll(place, 0), rows)[place][0] == alone
 
 
 def test_choices_of_one_seed_differ() -> None:

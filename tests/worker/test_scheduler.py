@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import LIVES
 from tests.worker.chain import VOCAB, ChainRunner, expected
 from worker.cache.block_hash import BlockHashCache
 from worker.cache.boundaries import EventKind
@@ -219,12 +220,16 @@ def test_a_pool_that_is_too_small_for_all_preempts_and_finishes_everyone(kind: s
     assert driver.cache.pool.num_used == 0
 
 
-def test_a_request_as_large_as_the_pool_runs_over_its_own_prefix(kind: str) -> None:
+@pytest.mark.parametrize(("length", "max_tokens"), [(25, 6), (30, 1)])
+def test_a_request_as_large_as_the_pool_runs_over_its_own_prefix(
+    kind: str, length: int, max_tokens: int
+) -> None:
+    """The longer one leaves no page to copy from beside its own."""
     driver = Driver.make(kind, pages=8, size=4)
     for extra in range(3):
-        number = driver.add([*range(25), extra], max_tokens=6)
+        number = driver.add([*range(length), extra], max_tokens=max_tokens)
         driver.run()
-        assert driver.right(number, 6)
+        assert driver.right(number, max_tokens)
 
 
 def test_counters_add_up_under_preemption(sharing: str) -> None:
@@ -238,6 +243,44 @@ def test_counters_add_up_under_preemption(sharing: str) -> None:
     assert counters.prompt_tokens == sum(len(prompt) for prompt in prompts)
     assert 0 < counters.cached_tokens < counters.prompt_tokens
     assert counters.generated_tokens == 200
+
+
+def test_what_was_generated_is_there_for_the_next_turn(sharing: str) -> None:
+    driver = Driver.make(sharing)
+    first = driver.add(list(range(6)), max_tokens=10)
+    driver.run()
+    turn = driver.add([*range(6), *driver.output[first], 900, 901])
+    driver.run()
+    assert driver.right(turn)
+    # The last sampled token was never computed.
+    assert driver.scheduler.counters.cached_tokens == (15 if sharing == "radix" else 12)
+
+
+def test_the_last_to_arrive_is_preempted_though_it_was_admitted_first(kind: str) -> None:
+    driver = Driver.make(kind, pages=8, budget=8)
+    long, short = driver.add([1] * 14, max_tokens=14), driver.add([2] * 2, max_tokens=14)
+    driver.step()
+    assert driver.output[short]
+    assert not driver.output[long]
+    while not driver.scheduler.counters.preemptions:
+        driver.step()
+    assert [one.spec.id for one in driver.scheduler._order] == [short]
+    driver.run()
+    assert driver.right(long, 14)
+    assert driver.right(short, 14)
+
+
+def test_what_steps_computed_and_copied_is_counted_under_preemption(kind: str) -> None:
+    driver = Driver.make(kind, pages=12, size=4, budget=16, running=8)
+    for number in range(10):
+        driver.add([*range(10), number], max_tokens=20)
+    driver.run()
+    counters, steps = driver.scheduler.counters, driver.runner.steps
+    assert counters.preemptions > 0
+    assert counters.steps == len(steps)
+    assert counters.computed_tokens == sum(plan.num_tokens for plan in steps)
+    assert counters.copied_pages == sum(len(plan.copies) for plan in steps)
+    assert (counters.copied_pages > 0) == (kind == "radix")
 
 
 def test_a_failed_step_ends_its_sequences_and_forgets_what_it_never_computed(kind: str) -> None:
@@ -339,26 +382,22 @@ class Life:
     steps: list[tuple[str, int, int]]
 
 
-LIVES = st.builds(
+WHATS = ["add", "add", "step", "step", "step", "abort", "abort_mid", "fail"]
+MOVES = st.tuples(st.sampled_from(WHATS), st.integers(0, 30), st.integers(1, 8))
+lives = st.builds(
     Life,
     kind=st.sampled_from(sorted(CACHES)),
     order=st.sampled_from(ORDERS),
     pages=st.integers(8, 24),
-    size=st.sampled_from([1, 2, 3, 4]),
+    size=st.sampled_from([1, 2, 3, 4, 9]),
     budget=st.integers(6, 24),
-    steps=st.lists(
-        st.tuples(
-            st.sampled_from(["add", "add", "step", "step", "step", "abort", "abort_mid", "fail"]),
-            st.integers(0, 30),
-            st.integers(1, 8),
-        ),
-        max_size=60,
-    ),
+    # Long ones must be asked for: a list alone is short as a rule.
+    steps=st.lists(MOVES, max_size=12) | st.lists(MOVES, min_size=25, max_size=60),
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-@given(LIVES)
+@settings(max_examples=LIVES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(lives)
 def test_any_life_gives_every_survivor_the_models_answer_and_leaks_nothing(life: Life) -> None:
     driver = Driver.make(
         life.kind,

@@ -41,14 +41,18 @@ MAX_IDLE_LANES = 256
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """A waiting sequence as it was matched last. version: of its entry in a heap that counts."""
+    """A waiting sequence as it was matched last.
+
+    ticket: of its entry in a heap that counts, 0 if none does. No two entries have the same, so a
+    sequence that comes back is told from what a heap still has of its first time.
+    """
 
     sequence: Sequence
     lane: _Lane
     arrived: int
     left: int = 0
     frontier: Frontier | None = None
-    version: int = 0
+    ticket: int = 0
     matched_in: int = -1
     is_parked: bool = False
     is_gone: bool = False
@@ -80,7 +84,7 @@ class CacheAware:
         self._cache = cache
         self._short_tokens = short_tokens
         self._slack = slack_tokens
-        self._plan = 0
+        self._plan = self._tickets = 0
         self._waiters: dict[int, _Waiter] = {}
         self._lanes: dict[bytes, _Lane] = {}
         self._at: dict[Frontier, dict[_Waiter, None]] = {}
@@ -113,7 +117,7 @@ class CacheAware:
         """Forgets a waiting sequence."""
         waiter = self._waiters.pop(sequence.spec.id)
         waiter.is_gone = True
-        waiter.version += 1
+        waiter.ticket = 0
         waiter.lane.num_waiting -= 1
         self._stand_at(waiter, None)
         self._stale.pop(waiter, None)
@@ -171,7 +175,7 @@ class CacheAware:
             if owner is not None:
                 # The prefill holds the page it stands behind, so the match is still true.
                 waiter.is_parked = True
-                waiter.version += 1
+                waiter.ticket = 0
                 self._parked.setdefault(owner, []).append(waiter)
             elif waiter.matched_in == self._plan:
                 return waiter.sequence
@@ -206,18 +210,19 @@ class CacheAware:
         """The heap's head that counts; entries that don't leave it."""
         while heap:
             waiter = heap[0][3]
-            if heap[0][2] == waiter.version:
+            if heap[0][2] == waiter.ticket:
                 return waiter
             heapq.heappop(heap)
         return None
 
     def _push(self, waiter: _Waiter) -> None:
-        waiter.version += 1
+        self._tickets += 1
+        waiter.ticket = self._tickets
         lane = waiter.lane
         heap = lane.short if waiter.left <= self._short_tokens else lane.long
-        heapq.heappush(heap, (waiter.key, waiter.sequence.spec.id, waiter.version, waiter))
+        heapq.heappush(heap, (waiter.key, waiter.sequence.spec.id, waiter.ticket, waiter))
         if len(heap) > 4 * lane.num_waiting + 64:
-            heap[:] = [entry for entry in heap if entry[2] == entry[3].version]
+            heap[:] = [entry for entry in heap if entry[2] == entry[3].ticket]
             heapq.heapify(heap)
 
     def _match(self, waiter: _Waiter) -> None:

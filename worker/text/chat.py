@@ -20,10 +20,11 @@ from typing import Any
 from worker.errors import ContextLengthExceeded, InvalidRequest
 from worker.text.conversation import normalised
 from worker.text.marks import Marks
-from worker.text.pieces import Pieces
+from worker.text.pieces import Encoded, Pieces
 from worker.text.recent import Recent
 from worker.text.template import RESERVED, Template
 from worker.text.tokenizer import Tokenizer
+from worker.text.turns import Recall, TurnIds
 
 REMEMBERED_BOUNDARIES = 1 << 14
 # Boundaries after so few messages are cheap to look at from every side, and shared most.
@@ -47,9 +48,16 @@ CONTINUATIONS: tuple[tuple[Message, ...], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A chat's tokens as packed int32, native byte order (little-endian on what we run on)."""
+    """A chat's tokens as packed int32, native byte order (little-endian on what we run on).
+
+    encoded: what they were joined from. recall: where answers in it were found, if any were.
+    turn: whose ids its last answer has; None where there is none.
+    """
 
     packed: bytes
+    encoded: Encoded
+    recall: Recall | None = None
+    turn: TurnIds | None = None
 
     @property
     def ids(self) -> list[int]:
@@ -107,12 +115,17 @@ class ChatTemplate:
         return cls(Template.load(folder), tokenizer, max_tokens)
 
     def encode(
-        self, messages: object, tools: Tools = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        messages: object,
+        tools: Tools = (),
+        kwargs: Mapping[str, Any] | None = None,
+        recall: Recall | None = None,
     ) -> ChatPrompt:
         """Returns the prompt, the generation prompt included.
 
-        messages: a list of OpenAI messages. kwargs: further variables of the template.
-        Raises InvalidRequest, ContextLengthExceeded.
+        messages: a list of OpenAI messages. kwargs: further variables of the template. recall:
+        where this worker's own answers are looked for. Raises InvalidRequest,
+        ContextLengthExceeded.
         """
         chat = self._chat(messages, tools, kwargs or {})
         text = self._template.render(chat.messages, chat.tools, chat.kwargs)
@@ -120,7 +133,9 @@ class ChatTemplate:
             fewest = self._tokenizer.fewest_tokens(text)
             if fewest > self._max_tokens:
                 raise ContextLengthExceeded(f"at least {fewest}", self._max_tokens)
-        return ChatPrompt(self._pieces.encode(text, chat.mark).tobytes())
+        encoded = self._pieces.encode(text, chat.mark, recall)
+        used = recall if encoded.taken else None
+        return ChatPrompt(encoded.ids.tobytes(), encoded, used, _turn(chat, encoded))
 
     def boundary_positions(
         self,
@@ -128,15 +143,15 @@ class ChatTemplate:
         tools: Tools,
         kwargs: Mapping[str, Any] | None,
         counts: Sequence[int],
-        ids: Sequence[int],
+        encoded: ChatPrompt,
     ) -> list[int]:
-        """Returns, for each k in `counts`, how many leading `ids` the first k messages fix.
+        """Returns, for each k in `counts`, how many leading ids the first k messages fix.
 
-        Those tokens stay, whatever messages follow. `ids` is what `encode` gave for the same chat.
-        A count beyond the number of messages means all of them.
+        Those tokens stay, whatever messages follow. `encoded` is what `encode` gave for the same
+        chat. A count beyond the number of messages means all of them.
         """
         chat = self._chat(messages, tools, kwargs or {})
-        digests, prompt = chat.digests(), array("i", ids)
+        digests, prompt = chat.digests(), encoded.encoded.ids
         wanted = [min(k, len(chat.messages)) for k in counts]
         found: dict[int, int] = {}
         most: int | None = None
@@ -144,7 +159,8 @@ class ChatTemplate:
             position = self._remembered(digests[k], prompt)
             if position is None:
                 every_side = most is None or k <= FEW_MESSAGES
-                stable = self._stable(chat, k) if every_side else self._likely_stable(chat, k)
+                texts = self._ways(chat, k) if every_side else self._likely_ways(chat, k)
+                stable = self._common_tokens(chat, texts, encoded.recall)
                 position = _common_length(stable, prompt)
                 position = position if most is None else min(position, most)
                 self._remember(digests[k], prompt, position)
@@ -173,31 +189,32 @@ class ChatTemplate:
     def _remember(self, digest: bytes, prompt: array[int], length: int) -> None:
         self._boundaries.put(digest, (length, _digest(prompt[:length].tobytes())))
 
-    def _stable(self, chat: _Chat, k: int) -> Sequence[int]:
-        """Returns the tokens with which every chat begins that begins with the first k messages."""
-        texts = [
+    def _ways(self, chat: _Chat, k: int) -> list[str]:
+        """Returns texts whose common start is that of every chat with the first k messages."""
+        return [
             text
             for more in (*CONTINUATIONS, *_one_more(chat.messages[:k]))
             for add_generation_prompt in (False, True)
             if (text := self._rendered(chat, k, more, add_generation_prompt)) is not None
         ]
-        return self._common_tokens(chat, texts)
 
-    def _likely_stable(self, chat: _Chat, k: int) -> Sequence[int]:
+    def _likely_ways(self, chat: _Chat, k: int) -> list[str]:
         """Returns the same by fewer ways to go on; by all where the template refuses one."""
         ways = (NOTHING, USER, *_one_more(chat.messages[:k]))
         texts = [self._rendered(chat, k, more, False) for more in ways]
         seen = [text for text in texts if text is not None]
         if texts[0] is None or len(seen) < 2:
-            return self._stable(chat, k)
-        return self._common_tokens(chat, seen)
+            return self._ways(chat, k)
+        return seen
 
-    def _common_tokens(self, chat: _Chat, texts: Sequence[str]) -> Sequence[int]:
+    def _common_tokens(
+        self, chat: _Chat, texts: Sequence[str], recall: Recall | None
+    ) -> Sequence[int]:
         """Returns the tokens of what the texts share, without any that could grow behind it."""
         if len(texts) < 2:
             return []
         text = _common_start(texts)
-        ids = self._pieces.encode(text, chat.mark)
+        ids = self._pieces.encode(text, chat.mark, recall).ids
         parted = all(self._pieces.parts_at(whole, len(text)) for whole in texts)
         return ids if parted else self._pieces.cut_back(ids)
 
@@ -212,6 +229,21 @@ class ChatTemplate:
             return self._template.render(messages, chat.tools, chat.kwargs, add_generation_prompt)
         except InvalidRequest:
             return None
+
+
+def _turn(chat: _Chat, encoded: Encoded) -> TurnIds | None:
+    """Returns whose ids the last answer of a chat has, None where there is none."""
+    answers = [message for message in chat.messages if message["role"] == "assistant"]
+    if not answers:
+        return None
+    content = answers[-1].get("content", "")
+    text = content if isinstance(content, str) else "".join(part["text"] for part in content)
+    taken = encoded.taken
+    # An answer that is all tool calls can't be told by its text.
+    is_there = taken[-1:] if text else len(taken) == len(answers)
+    if not is_there or not taken[-1].text.endswith(Marks.removed(text, chat.mark)):
+        return TurnIds.MISSED
+    return TurnIds.EXACT if all(one.own for one in taken) else TurnIds.RECORDED
 
 
 def _one_more(head: Sequence[Message]) -> tuple[tuple[Message, ...], ...]:

@@ -20,13 +20,14 @@ class Detokenizer:
 
     A sentencepiece vocabulary writes a text's first word with a space that isn't the text's own.
     By default it's dropped, as in decoding the ids by themselves; `after_text` keeps it, for ids
-    that continue a text.
+    that continue a text. dropped_space: whether there was one.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._decoder = _UTF8(errors="replace")
         self._drops_space = tokenizer.drops_space
+        self.dropped_space = False
 
     @classmethod
     def after_text(cls, tokenizer: Tokenizer) -> Detokenizer:
@@ -43,6 +44,7 @@ class Detokenizer:
         if not data:
             return ""
         if self._drops_space:
+            self.dropped_space = data.startswith(b" ")
             data = data.removeprefix(b" ")
             self._drops_space = False
         return self._decoder.decode(data)

@@ -1,22 +1,68 @@
 """Rendered text to ids, cut at the special tokens, with the pieces between them remembered.
 
 Special tokens part a text before anything else happens to it, so the pieces' ids, joined, are the
-whole text's ids. A shared system prompt or an earlier turn is thus encoded once.
+whole text's ids. A shared system prompt or an earlier turn is thus encoded once. A piece that this
+worker has answered itself takes the ids that were generated (`turns`).
 """
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from worker.errors import InvalidRequest
 from worker.text.marks import Marks, special_pattern
 from worker.text.recent import Recent
+from worker.text.seam import Seams
 from worker.text.tokenizer import Tokenizer
+from worker.text.turns import Opening, Place, Recall, Said
 
 REMEMBERED_TOKENS = 1 << 22
 # A remembered piece costs about as much as so many tokens, however short it is.
 ENTRY_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An answer whose ids a prompt has; own: they are the tokenizer's, too."""
+
+    text: str
+    own: bool
+
+
+@dataclass(slots=True)
+class Encoded:
+    """A text's ids. last: the text behind the last special token; last_start: where its ids begin.
+
+    taken: the answers in it, in order.
+    """
+
+    ids: array[int] = field(default_factory=lambda: array("i"))
+    last: str = ""
+    last_start: int = 0
+    taken: list[Taken] = field(default_factory=list)
+
+    def opening(self, namespace: bytes) -> Opening:
+        """Returns what an answer to this prompt goes on from."""
+        front = _Front()
+        behind = front.digest(self.ids[: self.last_start])
+        ids = self.ids[self.last_start :]
+        return Opening(Place(namespace, behind), self.last, ids, inner=self.last_start > 0)
+
+
+class _Front:
+    """The digest of ids in front of a piece, as they grow."""
+
+    def __init__(self) -> None:
+        self._state = hashlib.blake2b(digest_size=16)
+        self._num_ids = 0
+
+    def digest(self, ids: array[int]) -> bytes:
+        self._state.update(ids[self._num_ids :].tobytes())
+        self._num_ids = len(ids)
+        return self._state.digest()
 
 
 class Pieces:
@@ -26,19 +72,25 @@ class Pieces:
         self._tokenizer = tokenizer
         self._special = special_pattern(tokenizer.special_tokens)
         self._known: Recent[tuple[str, bool], array[int]] = Recent(REMEMBERED_TOKENS)
+        self._seams = Seams(tokenizer)
 
-    def encode(self, text: str, mark: str = "") -> array[int]:
+    def encode(self, text: str, mark: str = "", recall: Recall | None = None) -> Encoded:
         """Returns int32 ids: special tokens as such, all between as plain text.
 
-        mark: see `marks`; it's removed from the pieces. No BOS is added.
+        mark: see `marks`; it's removed from the pieces. No BOS is added. recall: where answers are
+        looked for; None: nowhere.
         """
-        ids = array("i")
+        encoded, front = Encoded(), _Front()
+        ids = encoded.ids
         for piece, special_id in self._cut(text):
+            encoded.last, encoded.last_start = Marks.removed(piece, mark), len(ids)
             if piece:
-                ids.extend(self._piece(Marks.removed(piece, mark), inner=bool(ids)))
+                own = self._piece(encoded.last, inner=bool(ids))
+                said = recall.find(front.digest(ids), encoded.last) if recall else None
+                ids.extend(own if said is None else self._answered(encoded, own, said))
             if special_id is not None:
                 ids.append(special_id)
-        return ids
+        return encoded
 
     def parts_at(self, text: str, position: int) -> bool:
         """Whether a special token or the end of the text stands at `position`."""
@@ -69,6 +121,23 @@ class Pieces:
             if strip.right:
                 start += len(text) - start - len(text[start:].lstrip())
         yield text[start:], None
+
+    def _answered(self, encoded: Encoded, own: array[int], said: Said) -> array[int]:
+        """Returns the last piece's ids with what was said in its beginning, if that can be joined.
+
+        own: the tokenizer's ids of the piece.
+        """
+        text, inner = encoded.last, encoded.last_start > 0
+        if text == said.text:
+            ids = said.ids
+        else:
+            spans = self._tokenizer.piece_spans(text, inner=inner)
+            seam = self._seams.settled(said, text, spans, inner=inner)
+            if seam is None or spans.ids != own.tolist():
+                return own
+            ids = said.ids[: seam.num_said] + own[seam.num_own :]
+        encoded.taken.append(Taken(said.text, ids == own))
+        return ids
 
     def _piece(self, piece: str, inner: bool) -> array[int]:
         known = self._known.get((piece, inner))

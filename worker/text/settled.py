@@ -28,13 +28,22 @@ def settled(text: str, spans: Spans, places: Sequence[int]) -> list[int]:
 
     spans: what the tokenizer made of the text. Places lie in the text, counted in code points.
     """
+    ends, counts = word_ends(text, spans)
+    return [counts[max(bisect_right(ends, place - MARGIN) - 1, 0)] for place in places]
+
+
+def word_ends(text: str, spans: Spans) -> tuple[list[int], list[int]]:
+    """Returns where words end that another follows, and how many tokens there are up to each.
+
+    Both begin with 0 and rise.
+    """
     ends, counts = [0], [0]
     for count in range(1, len(spans.ids)):
         end, start = spans.ends[count - 1], spans.starts[count]
         if spans.words[count] != spans.words[count - 1] or _begins_word(text, end, start):
             ends.append(max(end, ends[-1]))
             counts.append(count)
-    return [counts[max(bisect_right(ends, place - MARGIN) - 1, 0)] for place in places]
+    return ends, counts
 
 
 def _begins_word(text: str, end: int, start: int) -> bool:

@@ -18,6 +18,9 @@ from worker.errors import ModelUnavailable
 from worker.text.model_configs import ModelConfigs
 from worker.text.token_bytes import byte_converter, parts
 
+# Any text that isn't white space, to see what is put in front of it.
+LETTER = "a"
+
 
 class UnknownTokenId(ValueError):
     """A token id that the model doesn't have."""
@@ -107,13 +110,7 @@ class Tokenizer:
     def encode_spans(self, text: str) -> Spans:
         """Returns what `encode` does, with the tokens' places in the text."""
         (encoding,) = self._plain.encode_batch([text], add_special_tokens=True)
-        offsets = encoding.offsets
-        return Spans(
-            list(encoding.ids),
-            [start for start, _ in offsets],
-            [end for _, end in offsets],
-            list(encoding.word_ids),
-        )
+        return _spans(encoding)
 
     def encode_literal(self, text: str) -> list[int]:
         """Returns ids of `text` as plain text: text that spells a special token stays text.
@@ -129,6 +126,29 @@ class Tokenizer:
         text's first word only.
         """
         return _ids(self._inner, text) if text else []
+
+    def piece_spans(self, text: str, *, inner: bool) -> Spans:
+        """Returns what `encode_inner` or `encode_literal` does, with the tokens' places."""
+        encoder = self._inner if inner else self._literal
+        (encoding,) = encoder.encode_batch([text], add_special_tokens=False)
+        return _spans(encoding)
+
+    @cached_property
+    def lead(self) -> list[int]:
+        """The ids that `encode` puts in front of every text (BOS)."""
+        return _ids(self._plain, "", add_special_tokens=True)
+
+    def puts_space(self, *, inner: bool) -> bool:
+        """Whether a text's first token is written with a space that the text doesn't have."""
+        return self._inner_space if inner else self._first_space
+
+    @cached_property
+    def _first_space(self) -> bool:
+        return _begins_with_space(self, self.encode_literal(LETTER))
+
+    @cached_property
+    def _inner_space(self) -> bool:
+        return _begins_with_space(self, self.encode_inner(LETTER))
 
     @cached_property
     def _longest_token(self) -> int:
@@ -158,6 +178,20 @@ class Tokenizer:
     def _token_bytes(self, token_id: int) -> bytes:
         token = self._plain.id_to_token(token_id)
         return b"" if token is None else self._convert(token)
+
+
+def _spans(encoding: tokenizers.Encoding) -> Spans:
+    offsets = encoding.offsets
+    return Spans(
+        list(encoding.ids),
+        [start for start, _ in offsets],
+        [end for _, end in offsets],
+        list(encoding.word_ids),
+    )
+
+
+def _begins_with_space(tokenizer: Tokenizer, ids: list[int]) -> bool:
+    return b"".join(map(tokenizer.token_bytes, ids)).startswith(b" ")
 
 
 def _ids(

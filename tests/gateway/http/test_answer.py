@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from gateway.http.answer import ChatAnswer, CompletionAnswer, Heading
-from gateway.request import FinishReason, Output, Usage
+from gateway.request import FinishReason, Output, PromptScore, Usage
 from tests.gateway.conftest import events_of
 
 HEADING = Heading("id-1", 123, "tiny")
@@ -76,3 +76,16 @@ def test_text_of_any_kind_stays_in_its_event() -> None:
     text = 'line\n\ndata: [DONE]\n\n"quoted" \u2028 \U0001f600'
     event = ChatAnswer(HEADING, False).events([Output(0, text)])
     assert parsed(event)[1]["choices"][0]["delta"]["content"] == text
+
+
+def test_a_prompts_logprobs_stand_with_the_choice_that_brought_them() -> None:
+    scores = (PromptScore(7, b" a", -1.5, 3), PromptScore(9, b"\xff", float("-inf"), 40))
+    outputs = [Output(0, "x", prompt_scores=scores), Output(1, "y")]
+    for answer in (ChatAnswer(HEADING, False), CompletionAnswer(HEADING, False, False)):
+        first, second = json.loads(answer.whole(outputs, Usage()))["choices"]
+        assert first["prompt_logprobs"] == [
+            None,
+            {"7": {"logprob": -1.5, "rank": 3, "decoded_token": " a"}},
+            {"9": {"logprob": -9999.0, "rank": 40, "decoded_token": "\ufffd"}},
+        ]
+        assert "prompt_logprobs" not in second

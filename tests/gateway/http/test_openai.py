@@ -305,3 +305,9 @@ def test_any_bytes_are_refused_not_broken(body: bytes) -> None:
     for read in (read_chat, read_completion):
         with pytest.raises(InvalidRequest):
             read(body, LIMITS)
+
+
+def test_prompt_logprobs_come_without_alternatives_and_not_in_a_stream() -> None:
+    assert read_chat(chat(prompt_logprobs=0), LIMITS).prompt_logprobs == 0
+    for fields in ({"prompt_logprobs": 1}, {"prompt_logprobs": 0, "stream": True}):
+        assert refused(chat(**fields)).param == "prompt_logprobs"

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.effort import OPERATIONS, STEPS
 from tests.worker.cache.oracle import Oracle, pack
 from tests.worker.cache.watchdog import Watchdog
 from worker.cache.block_hash import BlockHashCache
@@ -272,8 +273,8 @@ class CappedRadixLife(CacheLife):
 def test_any_life_reads_only_its_own_prefix(life: type[CacheLife]) -> None:
     machine = life.TestCase
     machine.settings = settings(
-        max_examples=150,
-        stateful_step_count=40,
+        max_examples=OPERATIONS // STEPS,
+        stateful_step_count=STEPS,
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )

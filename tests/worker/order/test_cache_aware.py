@@ -13,7 +13,7 @@ from tests.worker.test_scheduler import CACHES, Driver
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
 from worker.cache.scope import Account, CacheScope
-from worker.order.cache_aware import AGE, RANK_TOKENS, CacheAware
+from worker.order.cache_aware import AGE, MAX_IDLE_LANES, RANK_TOKENS, CacheAware
 from worker.request import Sampling, Stopping
 from worker.sequence import Sequence, SequenceSpec, pack_tokens
 
@@ -127,6 +127,55 @@ def test_an_account_that_waited_for_nothing_has_saved_no_turns() -> None:
     assert names[:10].count(b"late") <= 6
 
 
+def test_an_account_that_comes_back_has_saved_no_turns_either() -> None:
+    queue = Queue.make(slack_tokens=0)
+    queue.add(10, b"back")
+    queue.take()
+    for _ in range(40):
+        queue.add(10, b"busy")
+    for _ in range(20):
+        queue.take()
+    for _ in range(10):
+        queue.add(10, b"back")
+    names = [queue.take().spec.scope.account.name for _ in range(20)]
+    assert names[:10].count(b"back") <= 6
+
+
+def test_who_was_preempted_stands_where_it_stood() -> None:
+    queue = Queue.make()
+    first = queue.add(10)
+    queue.now += 1000
+    second = queue.add(10)
+    assert queue.take() is first
+    queue.now += 1000
+    queue.order.add(first, queue.now)
+    assert [queue.take(), queue.take()] == [first, second]
+
+
+def test_accounts_that_wait_for_nothing_are_forgotten_some_time() -> None:
+    queue = Queue.make()
+    waiting = queue.add(4000, b"waits")
+    for number in range(4 * MAX_IDLE_LANES):
+        queue.add(1, str(number).encode())
+        assert queue.take() is not waiting
+        assert len(queue.order._lanes) <= MAX_IDLE_LANES + 1
+    assert queue.take() is waiting
+
+
+def test_what_has_left_a_heap_does_not_stay_in_it() -> None:
+    queue = Queue.make(short_tokens=10)
+    long, short = queue.add(11), queue.add(10)
+    for _ in range(1000):
+        queue.order.begin(queue.now)
+        assert queue.order.head() is short
+        queue.order.remove(short)
+        queue.order.head()
+        queue.order.add(short, queue.now)
+    lane = queue.order._lanes[b""]
+    assert max(len(lane.short), len(lane.long)) <= 4 * 2 + 65
+    assert long in queue.order
+
+
 def test_ranks_count_against_what_is_left() -> None:
     queue = Queue.make()
     low, high = queue.add(8), queue.add(400, rank=1)
@@ -146,9 +195,9 @@ def test_short_head_passes_a_long_one_only_when_asked() -> None:
     assert queue.order.goes_before(long, later)
 
 
-def chunked(kind: str, running: int = 8) -> Driver:
+def chunked(kind: str, running: int = 8, size: int = SIZE) -> Driver:
     """A scheduler that computes a prompt of 33 tokens in five steps."""
-    return Driver.make(kind, budget=8, pages=128, running=running)
+    return Driver.make(kind, budget=8, pages=128, running=running, size=size)
 
 
 PREFIX = list(range(100, 132))
@@ -166,12 +215,36 @@ def test_siblings_of_a_prefill_under_way_wait_for_it_and_compute_their_tails(kin
     assert driver.runner.computed_tokens == len(PREFIX) + 1 + len(others) + 9
 
 
+@pytest.mark.parametrize("kind", ["radix", "block"])
+def test_a_short_sibling_does_not_compute_what_a_long_prefill_is_about_to(kind: str) -> None:
+    driver = Driver.make(kind, budget=32, pages=128)
+    first = driver.add(list(range(100)), max_tokens=1)
+    driver.step()
+    # It shares 38 tokens; 32 of them are there, and seven are few enough for the short ones.
+    second = driver.add([*range(38), 900], max_tokens=1)
+    driver.run()
+    assert driver.right(first, 1)
+    assert driver.right(second, 1)
+    assert driver.runner.computed_tokens == 100 + (1 if kind == "radix" else 3)
+
+
+def test_nobody_waits_for_what_a_prefill_cannot_bring() -> None:
+    driver = Driver.make("off", budget=32, pages=128)
+    driver.add([1] * 100, max_tokens=1)
+    driver.step()
+    short = driver.add([1] * 7, max_tokens=1)
+    driver.step()
+    assert driver.right(short, 1)
+
+
 @pytest.mark.parametrize("kind", sorted(CACHES))
 @pytest.mark.parametrize("what", ["abort", "fail"])
+@pytest.mark.parametrize("size", [SIZE, 32])
 def test_those_who_wait_for_a_prefill_that_ends_early_go_on_without_it(
-    kind: str, what: str
+    kind: str, what: str, size: int
 ) -> None:
-    driver = chunked(kind)
+    """The page of the larger size has not come when the prefill ends."""
+    driver = chunked(kind, size=size)
     first = driver.add([*PREFIX, 1], max_tokens=1)
     driver.step()
     second = driver.add([*PREFIX, 2], max_tokens=1)
@@ -265,6 +338,17 @@ def test_a_long_one_without_pages_is_not_overtaken_for_ever() -> None:
     long = driver.add(list(range(64)), max_tokens=1)
     for number in range(400):
         driver.add([500 + number] * 4, max_tokens=8)
+        driver.step()
+        if long in driver.ended:
+            break
+    assert long in driver.ended
+
+
+def test_short_ones_do_not_take_the_last_place_from_a_long_one_for_ever() -> None:
+    driver = Driver.make("radix", running=1, budget=16, pages=64)
+    long = driver.add(list(range(64)), max_tokens=1)
+    for number in range(400):
+        driver.add([500 + number] * 4, max_tokens=1)
         driver.step()
         if long in driver.ended:
             break

@@ -84,8 +84,8 @@ def test_tokens_before_every_boundary_stay_whatever_follows(
     if alternate or name == "strict":
         chat = [{**m, "role": ("user", "assistant")[i % 2]} for i, m in enumerate(chat)]
     counts = list(range(len(chat) + 1))
-    ids = template.encode(chat).ids
-    positions = template.boundary_positions(chat, (), None, counts, ids)
+    prompt = template.encode(chat)
+    positions = template.boundary_positions(chat, (), None, counts, prompt)
     assert positions == sorted(positions)
     for k, position in zip(counts, positions, strict=True):
         for ends in ([], other[:1], other):
@@ -93,7 +93,7 @@ def test_tokens_before_every_boundary_stay_whatever_follows(
                 others = template.encode(chat[:k] + ends).ids
             except InvalidRequest:  # the template does not allow it, or nothing is left
                 continue
-            assert others[:position] == ids[:position], f"after {k} messages"
+            assert others[:position] == prompt.ids[:position], f"after {k} messages"
 
 
 @pytest.mark.parametrize("name", ["plain turns", "thoughts", "joined"])
@@ -104,11 +104,11 @@ def test_many_boundaries_at_once_lie_where_each_by_itself_lies(
     chat = [{"role": role, "content": f"{role} {i}"} for i, role in enumerate(roles)]
     counts = list(range(1, len(chat) + 1))
     template = with_template(tokenizer, name)
-    ids = template.encode(chat).ids
-    together = template.boundary_positions(chat, (), None, counts, ids)
+    prompt = template.encode(chat)
+    together = template.boundary_positions(chat, (), None, counts, prompt)
     assert len(set(together)) == len(counts)
     for k, position in zip(counts, together, strict=True):
-        [alone] = with_template(tokenizer, name).boundary_positions(chat, (), None, [k], ids)
+        [alone] = with_template(tokenizer, name).boundary_positions(chat, (), None, [k], prompt)
         assert position == alone
 
 
@@ -117,9 +117,9 @@ def test_a_tool_that_answers_after_another_joins_it_where_the_template_says_so(
 ) -> None:
     template = with_template(tokenizer, "joined")
     chat = [{"role": "user", "content": "Go."}, {"role": "tool", "content": "one"}]
-    ids = template.encode(chat).ids
-    [end] = template.boundary_positions(chat, (), None, [2], ids)
-    text = b"".join(map(tokenizer.token_bytes, ids[:end])).decode()
+    prompt = template.encode(chat)
+    [end] = template.boundary_positions(chat, (), None, [2], prompt)
+    text = b"".join(map(tokenizer.token_bytes, prompt.ids[:end])).decode()
     assert text == "<|im_start|>user\nGo.<|im_end|>\n<|im_start|>"
 
 
@@ -128,7 +128,7 @@ def test_only_the_last_of_many_new_boundaries_is_rendered_in_every_way(
 ) -> None:
     template = with_template(tokenizer, "plain turns")
     chat = [{"role": ("user", "assistant")[i % 2], "content": f"It is {i}."} for i in range(60)]
-    ids = template.encode(chat).ids
+    prompt = template.encode(chat)
     rendered, render = [], Template.render
 
     def counted(self: Template, messages: Any, *rest: Any) -> str:
@@ -136,9 +136,9 @@ def test_only_the_last_of_many_new_boundaries_is_rendered_in_every_way(
         return render(self, messages, *rest)
 
     monkeypatch.setattr(Template, "render", counted)
-    first = template.boundary_positions(chat, (), None, list(range(37, 61)), ids)
+    first = template.boundary_positions(chat, (), None, list(range(37, 61)), prompt)
     # Nothing, a user and, behind an assistant, one more of them.
     assert len(rendered) <= 14 + 23 * 3
     rendered.clear()
-    assert template.boundary_positions(chat, (), None, list(range(37, 61)), ids) == first
+    assert template.boundary_positions(chat, (), None, list(range(37, 61)), prompt) == first
     assert not rendered

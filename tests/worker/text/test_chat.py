@@ -274,9 +274,9 @@ LONG: list[Message] = [
 def test_boundaries_lie_before_the_next_message_header(
     chat: ChatTemplate, tokenizer: Tokenizer
 ) -> None:
-    ids = chat.encode(LONG).ids
-    positions = chat.boundary_positions(LONG, (), None, [1, 2, 3, 4, 9], ids)
-    heads = [b"".join(map(tokenizer.token_bytes, ids[:end])).decode() for end in positions]
+    prompt = chat.encode(LONG)
+    positions = chat.boundary_positions(LONG, (), None, [1, 2, 3, 4, 9], prompt)
+    heads = [b"".join(map(tokenizer.token_bytes, prompt.ids[:end])).decode() for end in positions]
     assert [head.rpartition("<|im_start|>")[2] for head in heads] == [
         "system\nAnswer in one word.<|im_end|>\n",
         "user\nParis?<|im_end|>\n",
@@ -298,10 +298,10 @@ def test_tokens_before_a_boundary_stay_whatever_follows(
     other: list[Message],
 ) -> None:
     chat = with_template(tokenizer, source) if source else chat
-    ids = chat.encode(head + tail).ids
-    [end] = chat.boundary_positions(head + tail, (), None, [len(head)], ids)
-    others = chat.encode(head + other).ids
-    assert others[:end] == ids[:end]
+    prompt = chat.encode(head + tail)
+    [end] = chat.boundary_positions(head + tail, (), None, [len(head)], prompt)
+    others = chat.encode(head + other)
+    assert others.ids[:end] == prompt.ids[:end]
     assert chat.boundary_positions(head + other, (), None, [len(head)], others) == [end]
 
 
@@ -311,28 +311,29 @@ def test_a_word_that_may_go_on_is_left_out_where_no_special_token_parts(
 ) -> None:
     chat = with_template(tokenizer, PLAIN_TEMPLATE)
     messages = [{"role": "user", "content": text}, {"role": "user", "content": "!"}]
-    ids = chat.encode(messages).ids
-    [end] = chat.boundary_positions(messages, (), None, [1], ids)
-    assert b"".join(map(tokenizer.token_bytes, ids[:end])) == b"I say"
+    prompt = chat.encode(messages)
+    [end] = chat.boundary_positions(messages, (), None, [1], prompt)
+    assert b"".join(map(tokenizer.token_bytes, prompt.ids[:end])) == b"I say"
 
 
 def test_a_known_boundary_is_not_believed_where_the_tokens_differ(tokenizer: Tokenizer) -> None:
     today = [datetime(2026, 5, 1)]
     source = "{{ strftime_now('%-d %B') }}" + TOOL_TEMPLATE
     chat = ChatTemplate(Template(source, source, {}, now=lambda: today[0]), tokenizer)
-    ids = chat.encode(LONG).ids
-    [before] = chat.boundary_positions(LONG, (), None, [1], ids)
+    prompt = chat.encode(LONG)
+    [before] = chat.boundary_positions(LONG, (), None, [1], prompt)
     today[0] = datetime(2026, 9, 30)
-    later = chat.encode(LONG).ids
-    assert len(later) > len(ids)
-    assert chat.boundary_positions(LONG, (), None, [1], later) == [before + len(later) - len(ids)]
+    later = chat.encode(LONG)
+    more = len(later.ids) - len(prompt.ids)
+    assert more > 0
+    assert chat.boundary_positions(LONG, (), None, [1], later) == [before + more]
 
 
 def test_a_boundary_is_known_the_second_time(
     tokenizer: Tokenizer, chat: ChatTemplate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = chat.encode(LONG).ids
-    first = chat.boundary_positions(LONG, (), None, [1, 2], ids)
+    prompt = chat.encode(LONG)
+    first = chat.boundary_positions(LONG, (), None, [1, 2], prompt)
     encoded: list[str] = []
     inner = tokenizer.encode_inner
 
@@ -342,8 +343,8 @@ def test_a_boundary_is_known_the_second_time(
 
     monkeypatch.setattr(tokenizer, "encode_inner", counted)
     other = [*LONG[:2], {"role": "assistant", "content": "Something else."}]
-    ids = chat.encode(other).ids
-    assert chat.boundary_positions(other, (), None, [1, 2], ids) == first
+    prompt = chat.encode(other)
+    assert chat.boundary_positions(other, (), None, [1, 2], prompt) == first
     assert encoded == ["assistant\nSomething else."]
 
 
