@@ -44,7 +44,7 @@ from worker.registry import Entry, registered
 from worker.runner import Runner
 from worker.scheduler import Scheduler, SchedulerLimits
 from worker.service import Service, ServiceLimits
-from worker.telemetry import RequestCounts, Telemetry, set_up_logging
+from worker.telemetry import PageHistory, RequestCounts, Telemetry, set_up_logging
 from worker.text.chat import ChatTemplate
 from worker.text.tokenizer import Tokenizer
 from worker.text.turns import TurnMemory
@@ -169,8 +169,10 @@ def build(config: WorkerConfig, folder: Path, sizes: Sizes) -> Parts:
     def on_report(report: StepReport) -> None:
         loop.call_soon_threadsafe(take, report)
 
+    scheduler = _scheduler(config, sizes)
+    registry.register(PageHistory(scheduler.pool.record))
     engine = Engine(
-        _scheduler(config, sizes),
+        scheduler,
         build_runner(config, sizes, folder),
         on_report,
     )

@@ -25,6 +25,7 @@ from worker.cache.boundaries import BoundaryEvent
 from worker.scheduler import Counters, Progress, Scheduler
 from worker.sequence import SequenceSpec
 from worker.step import StepPlan, StepResult
+from worker.stopwatch import Durations, Stopwatch
 
 log = logging.getLogger("pando.worker.engine")
 
@@ -45,7 +46,10 @@ class StepRunner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the worker has to do and what its pool holds, at one moment."""
+    """What the worker has to do and what its pool holds, at one moment.
+
+    unused_slots: of pages that sequences hold, slots that nothing was put into yet.
+    """
 
     running: int = 0
     waiting: int = 0
@@ -54,6 +58,7 @@ class Load:
     used_pages: int = 0
     cached_pages: int = 0
     evicted_pages: int = 0
+    unused_slots: int = 0
     counters: Counters = field(default_factory=Counters)
 
 
@@ -63,6 +68,7 @@ class StepReport:
 
     first_cached: prompt tokens found in the cache, for sequences admitted since the last report.
     failed: sequences that ended because the step could not be computed. step_s: 0 without a step.
+    step_rows: sequences in the step.
     """
 
     load: Load
@@ -72,6 +78,8 @@ class StepReport:
     events: list[BoundaryEvent] = field(default_factory=list)
     step_s: float = 0.0
     step_tokens: int = 0
+    step_rows: int = 0
+    durations: Durations = field(default_factory=Durations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +114,7 @@ class Engine:
         self._stopping = False
         self._on_death: Callable[[], object] = _nothing
         self._awaiting_admission: set[int] = set()
+        self._stopwatch = Stopwatch()
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
         self.broken = False
         self.load = self._measure()
@@ -152,23 +161,31 @@ class Engine:
             return commanded
         started = self._clock()
         first_cached = self._newly_admitted(plan)
+        self._stopwatch.planned((row.sequence_id for row in plan.rows), started)
         try:
             result = self._runner.run(plan, self._checkpoint)
         except Exception as error:
             if not isinstance(error, StepAbandoned):
                 log.exception("step failed", extra={"rows": len(plan.rows)})
             failed = self._scheduler.fail()
+            for sequence_id in failed:
+                self._stopwatch.gone(sequence_id)
             self._report(StepReport(self._measure(), failed=failed, events=self._take_events()))
             return True
         progress = self._scheduler.apply(result)
+        ended = self._clock()
+        for one in progress:
+            self._stopwatch.token(one.sequence_id, ended, is_last=one.finish is not None)
         self._report(
             StepReport(
                 self._measure(),
                 progress,
                 first_cached,
                 events=self._take_events(),
-                step_s=self._clock() - started,
+                step_s=ended - started,
                 step_tokens=plan.num_tokens,
+                step_rows=len(plan.rows),
+                durations=self._stopwatch.take(),
             )
         )
         return True
@@ -200,6 +217,7 @@ class Engine:
             taken = True
             if isinstance(command, _Submit):
                 self._awaiting_admission.add(command.spec.id)
+                self._stopwatch.came(command.spec.id, self._clock())
                 self._scheduler.add(command.spec)
             else:
                 self._abort(command.sequence_id)
@@ -218,6 +236,7 @@ class Engine:
 
     def _abort(self, sequence_id: int) -> None:
         self._awaiting_admission.discard(sequence_id)
+        self._stopwatch.gone(sequence_id)
         self._scheduler.abort(sequence_id)
 
     def _newly_admitted(self, plan: StepPlan) -> dict[int, int]:
@@ -245,6 +264,7 @@ class Engine:
             used_pages=pool.num_used,
             cached_pages=pool.num_cached,
             evicted_pages=pool.evicted_total,
+            unused_slots=scheduler.unused_slots,
             counters=scheduler.counters,
         )
 

@@ -18,6 +18,7 @@ from worker.request import Sampling, Stopping
 from worker.scheduler import Scheduler, SchedulerLimits
 from worker.sequence import BoundaryPosition, SequenceSpec, pack_tokens
 from worker.step import StepPlan, StepResult
+from worker.stopwatch import Durations
 
 
 class GatedRunner(ChainRunner):
@@ -174,6 +175,18 @@ def test_the_share_of_the_cache_is_reported_once_per_sequence(lab: Lab) -> None:
     while not any(p.finish for r in reports for p in r.progress):
         reports.append(lab.reports.get(timeout=10))
     assert [r.first_cached for r in reports if r.first_cached] == [{number: 17}]
+
+
+def test_times_are_told_for_every_sequence_and_kept_for_none(lab: Lab) -> None:
+    lab.submit([1, 2, 3], max_tokens=4)
+    lab.submit([4, 5], max_tokens=1)
+    told: list[Durations] = []
+    while sum(len(one.tpot_s) for one in told) < 1 or sum(len(one.ttft_s) for one in told) < 2:
+        told.append(lab.reports.get(timeout=10).durations)
+    assert sum(len(one.queue_s) for one in told) == 2
+    assert sum(len(one.tpot_s) for one in told) == 1
+    assert all(value >= 0 for one in told for value in (*one.queue_s, *one.ttft_s, *one.tpot_s))
+    assert len(lab.engine._stopwatch) == 0
 
 
 def test_aborting_what_never_was_or_has_ended_does_nothing(lab: Lab) -> None:

@@ -38,3 +38,20 @@ def test_a_sequence_finds_its_place_when_its_node_has_left_and_the_parent_is_mer
     cache.step_done()
     cache.check()
     assert cache.match(CacheScope(), pack_tokens([1, 2, 7, 8])).pages == anna.pages
+
+
+def test_what_hangs_below_a_run_that_is_taken_over_follows() -> None:
+    """[1] -> [2] -> [3], [4] and [1] -> [9]: when 9 is gone, 1 takes 2 over, with 3 and 4."""
+    cache = RadixCache(PagePool(12, 1))
+    three, four = start(cache, [1, 2, 3]), start(cache, [1, 2, 4])
+    nine = start(cache, [1, 9])
+    cache.finish(nine, pack_tokens([1, 9]), 2)
+    rest = cache.pool.allocate(cache.pool.num_available)
+    assert rest is not None
+    cache.check()
+    cache.pool.release(rest)
+    cache.finish(three, pack_tokens([1, 2, 3]), 3)
+    assert cache.pool.allocate(cache.pool.num_available) is not None
+    cache.check()
+    assert cache.match(CacheScope(), pack_tokens([1, 2, 4])).pages == four.pages
+    assert cache.match(CacheScope(), pack_tokens([1, 2, 3])).pages == four.pages[:2]

@@ -89,9 +89,10 @@ def test_the_next_turn_spells_the_same_text_and_begins_with_what_was_generated(
     special = talk.tokenizer.special_ids
     assert [one for one in got if one in special] == [one for one in own if one in special]
     if prepared.turn is not TurnIds.MISSED and name in WHOLE:
-        spoken = ids_of(first) + ids
+        ended = next((i for i, one in enumerate(ids) if one in talk.tokenizer.eos_ids), len(ids))
+        spoken = ids_of(first) + ids[:ended]
         while got[: len(spoken)] != spoken:
-            # What ends the answer, or spells nothing, is no part of it.
+            # What is not shown at its end is no part of an answer.
             assert spoken.pop() in special
         assert len(spoken) >= len(ids_of(first))
 
@@ -280,9 +281,12 @@ def test_the_real_models_next_turn_begins_with_all_that_was_generated(
         second = talk.prepared(chat_input([*chat, user("And?")]), range(len(chat) + 2))
         got, own = ids_of(second), talk.own(chat_input([*chat, user("And?")]))
         shown = _shown(talk, ids)
-        assert (second.turn is TurnIds.MISSED) == (shown is None)
         if shown is None:
+            # Which answer it was is told by its text; a client may have the same one twice.
+            alike = any(one["content"].endswith(chat[-1]["content"]) for one in chat[:-1])
+            assert second.turn is TurnIds.MISSED or alike
             return
+        assert second.turn is not TurnIds.MISSED
         spoken = ids_of(first) + shown
         assert got[: len(spoken)] == spoken
         assert talk.spelled(got) == talk.spelled(own)
