@@ -33,7 +33,7 @@ from worker.errors import ChatUnsupported, EngineBroken, ModelUnavailable
 from worker.health import Health
 from worker.intake import Intake
 from worker.link import LinkServicer, WorkerState
-from worker.memory import PagePlan, plan_pages, start_lines
+from worker.memory import PagePlan, free_memory, plan_pages, start_lines
 from worker.model.errors import UnsupportedModel
 from worker.model.files import default_cache_folder, resolve
 from worker.model.interface import ModelShape
@@ -208,6 +208,13 @@ def build_runner(config: WorkerConfig, sizes: Sizes, folder: Path) -> Runner:
         model = load_model(folder, options)
     except ValueError as error:
         raise ConfigError(f"{error}.") from error
+    if config.deterministic and not model.bitwise:
+        raise ConfigError(
+            f"deterministic is true: member {model.name!r} with attention {model.backend.name!r} "
+            f"and {config.dtype} keeps outputs equal only within rounding here. It takes a model "
+            "of the Llama shape (member lowered), device cpu, dtype float32, attention cpu, and a "
+            "C compiler."
+        )
     return Runner(model, torch.device(config.device))
 
 
@@ -230,7 +237,11 @@ def decide(config: WorkerConfig, folder: Path) -> Sizes:
     shape = read_shape(folder)
     dtype = DTYPES[config.dtype] if config.dtype != "auto" else _dtype(config.device)
     kv = KVShape(shape.num_layers, 1, 1, shape.num_kv_heads, shape.head_dim, dtype)
-    pages = plan_pages(config.kv_memory_bytes, config.page_size, kv.bytes_per_token)
+    pages = plan_pages(
+        config.kv_memory_bytes(kv.bytes_per_token, _free_bytes(config.device)),
+        config.page_size,
+        kv.bytes_per_token,
+    )
     longest = min(config.max_model_len or shape.max_model_len, shape.max_model_len)
     device = config.device.split(":")[0]
     steps = config.max_step_tokens or max(
@@ -292,6 +303,13 @@ def _announce(config: WorkerConfig, sizes: Sizes, port: int) -> None:
     for line in start_lines(sizes.pages, config.prefix_cache, sizes.max_model_len):
         log.info(line)
     log.info("ready", extra={"worker": config.name, "port": port, "pid": os.getpid()})
+
+
+def _free_bytes(device: str) -> int:
+    """Memory that is free on the device now."""
+    if device.startswith("cuda"):
+        return int(torch.cuda.mem_get_info(torch.device(device))[0])
+    return free_memory(Path("/sys/fs/cgroup"))
 
 
 def _dtype(device: str) -> torch.dtype:

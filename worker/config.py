@@ -16,6 +16,10 @@ PositiveInt = Annotated[int, Meta(ge=1)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 Device = Annotated[str, Meta(pattern=r"^(cpu|cuda(:[0-9]+)?)$")]
 Size = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?\s*([KMGT]i?)?B?$")]
+# A size, a share of the memory that is free at the start, or so many tokens.
+Budget = Annotated[
+    str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?\s*(([KMGT]i?)?B?|%)$|^[1-9][0-9_]*\s*tokens$")
+]
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {f"{letter}i": 1024**power for power, letter in enumerate("KMGT", start=1)}
@@ -30,11 +34,13 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: stable identity, the ring's. listen: where gateways connect; port 0: any free one.
     model: a model folder, a .gguf file, or the name of the default model. served_model_name: what
-    clients call it; None: the model's own name. kv_memory: budget for K/V pages ("1GiB").
+    clients call it; None: the model's own name. kv_memory: budget for K/V pages
+    ("1GiB", "60%" of what is free on the device, "200_000 tokens").
     max_model_len, max_step_tokens: None lets the model and the device decide. max_cached_tokens:
     cap on what lies in the cache unused; None: the whole pool. turn_memory: for the ids of answers,
     which the next turns of a chat take; "0B": none are kept. order: in which waiting requests are
     admitted. short_share: of a step's tokens, what short prompts may take from long ones.
+    deterministic: refuse to start where outputs are equal only within rounding.
     threads: for our CPU kernels.
     registry_url: the Redis in which gateways look for workers; None: they know this one otherwise.
     advertise: HOST:PORT by which they reach it, if not by `listen`.
@@ -54,8 +60,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefix_cache: Literal["radix", "block", "off"] = "radix"
     order: Literal["cache_aware", "first_come"] = "cache_aware"
     short_share: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    deterministic: bool = False
     page_size: Annotated[int, Meta(ge=1, le=1024)] = 16
-    kv_memory: Size = "1GiB"
+    kv_memory: Budget = "1GiB"
     max_cached_tokens: PositiveInt | None = None
     turn_memory: Size = "64MiB"
     max_model_len: PositiveInt | None = None
@@ -75,9 +82,20 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     poison_freed_pages: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    @property
-    def kv_memory_bytes(self) -> int:
-        """The K/V budget in bytes."""
+    def kv_memory_bytes(self, bytes_per_token: int, free_bytes: int) -> int:
+        """The K/V budget in bytes, whole pages where it is counted in tokens.
+
+        free_bytes: on the device, before anything is loaded. Raises ConfigError.
+        """
+        amount = self.kv_memory.replace("_", "").removesuffix("tokens").strip()
+        if self.kv_memory.endswith("tokens"):
+            num_pages = -(-int(amount) // self.page_size)
+            return num_pages * self.page_size * bytes_per_token
+        if amount.endswith("%"):
+            percent = float(amount[:-1])
+            if not 0 < percent <= 100:
+                raise ConfigError(f"kv_memory is {self.kv_memory!r}: above 0% and at most 100%.")
+            return int(free_bytes * percent / 100)
         return parse_size(self.kv_memory)
 
     @property

@@ -1,8 +1,10 @@
-"""How many pages fit a memory budget, and the sentences that a worker starts with. Pure."""
+"""How many pages fit a memory budget, what is free, and the sentences that a worker starts with."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from worker.errors import ModelUnavailable
 
@@ -48,6 +50,20 @@ def start_lines(plan: PagePlan, cache: str, max_model_len: int) -> list[str]:
         return [pool, "prefix cache: off"]
     exact = "exact to the token" if cache == "radix" else "whole pages only"
     return [pool, f"prefix cache: {cache}, up to {plan.num_tokens:,} tokens, {exact}"]
+
+
+def free_memory(group: Path) -> int:
+    """Returns the bytes of main memory that are free, in a container those of its limit.
+
+    group: where the kernel shows the control group (version 2); without one the machine counts.
+    """
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        limit = (group / "memory.max").read_text().strip()
+        used = int((group / "memory.current").read_text())
+        return free if limit == "max" else max(min(free, int(limit) - used), 0)
+    except (OSError, ValueError):
+        return free
 
 
 def readable(num_bytes: int) -> str:

@@ -12,7 +12,7 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
     file.write_text("name: w7\npage_size: 32\nkv_memory: 2GiB\n")
     config = load(file, {"page_size": "64", "threads": None})
     assert (config.name, config.page_size, config.threads) == ("w7", 64, 1)
-    assert config.kv_memory_bytes == 2 * 1024**3
+    assert config.kv_memory_bytes(46_080, 0) == 2 * 1024**3
 
 
 def test_json_is_read_like_yaml(tmp_path: Path) -> None:
@@ -29,6 +29,8 @@ def test_json_is_read_like_yaml(tmp_path: Path) -> None:
         ({"attention": "foo"}, ("attention", "'foo'", "auto, cpu")),
         ({"device": "tpu"}, ("device", "'tpu'")),
         ({"kv_memory": "much"}, ("kv_memory", "'much'")),
+        ({"kv_memory": "0 tokens"}, ("kv_memory", "'0 tokens'")),
+        ({"kv_memory": "50%%"}, ("kv_memory", "'50%%'")),
         ({"listen": "localhost"}, ("listen", "'localhost'", "HOST:PORT")),
         ({"listen": "localhost:99999"}, ("listen", "65535")),
         ({"name": "a b"}, ("name", "'a b'")),
@@ -71,3 +73,15 @@ def test_a_file_that_is_no_settings_is_a_sentence(tmp_path: Path, text: str) -> 
 )
 def test_sizes_have_the_usual_units(text: str, size: int) -> None:
     assert parse_size(text) == size
+
+
+def test_a_cache_is_sized_by_bytes_tokens_or_a_share_of_what_is_free() -> None:
+    def budget(text: str) -> int:
+        return load(None, {"kv_memory": text}).kv_memory_bytes(1000, 1_000_000)
+
+    assert budget("64KiB") == 65_536
+    assert budget("25%") == budget("25 %") == 250_000
+    assert budget("1_000 tokens") == budget("1000tokens") == 63 * 16 * 1000
+    for text in ("0%", "101%"):
+        with pytest.raises(ConfigError, match=r"kv_memory is '.*': above 0% and at most 100%"):
+            budget(text)

@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import grpc
@@ -14,6 +15,8 @@ import pytest
 
 from proto import worker_pb2 as pb
 from tests.worker.door import Client
+from worker.__main__ import build_runner, decide
+from worker.config import ConfigError, load
 from worker.sequence import pack_tokens
 
 ROOT = Path(__file__).parents[2]
@@ -88,3 +91,15 @@ async def test_a_stream_goes_on_from_ids_and_characters_over_the_link(
     assert usages[0].completion_tokens == usages[1].completion_tokens == len(tokens)
     assert usages[0].prompt_tokens == usages[1].prompt_tokens
     await client.leave()
+
+
+def test_what_is_equal_only_within_rounding_does_not_start_as_deterministic(
+    smollm2_folder: Path,
+) -> None:
+    wanted = {"model": str(smollm2_folder), "kv_memory": "512 tokens", "deterministic": True}
+    for more, is_refused in (({}, False), ({"member": "modules"}, True)):
+        config = load(None, {**wanted, **more})
+        sizes = decide(config, smollm2_folder)
+        assert sizes.pages.num_tokens == 512
+        with pytest.raises(ConfigError, match="member 'modules'") if is_refused else nullcontext():
+            build_runner(config, sizes, smollm2_folder)

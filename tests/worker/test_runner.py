@@ -50,6 +50,7 @@ class Successor:
     """A model whose best token behind t is t + 1; it keeps what it was asked."""
 
     name = "successor"
+    bitwise = True
     shape = ModelShape("successor", VOCAB, LAYERS, 1, 1, 1, 64)
 
     def __init__(self) -> None:

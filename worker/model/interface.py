@@ -26,10 +26,12 @@ class ModelShape:
 class Model(Protocol):
     """A decoder on paged K/V. Members: `lowered` (the Llama shape) and `modules` (transformers').
 
-    backend: owns the pages; every layer goes through it once per forward.
+    backend: owns the pages; every layer goes through it once per forward. bitwise: whether a row's
+    logits are the same bits whatever stands beside it, in which chunks and on which pages.
     """
 
     name: str
+    bitwise: bool
     shape: ModelShape
     backend: AttentionBackend
 
