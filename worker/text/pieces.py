@@ -16,6 +16,7 @@ from worker.errors import InvalidRequest
 from worker.text.marks import Marks, special_pattern
 from worker.text.recent import Recent
 from worker.text.seam import Seams
+from worker.text.settled import Words
 from worker.text.tokenizer import Tokenizer
 from worker.text.turns import Opening, Place, Recall, Said
 
@@ -132,7 +133,7 @@ class Pieces:
             ids = said.ids
         else:
             spans = self._tokenizer.piece_spans(text, inner=inner)
-            seam = self._seams.settled(said, text, spans, inner=inner)
+            seam = self._seams.settled(said, spans, Words.of(text, spans), inner=inner)
             if seam is None or spans.ids != own.tolist():
                 return own
             ids = said.ids[: seam.num_said] + own[seam.num_own :]

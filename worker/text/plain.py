@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from worker.text.marks import special_pattern
 from worker.text.seam import Seam, Seams
-from worker.text.settled import MARGIN, settled
+from worker.text.settled import MARGIN, Words
 from worker.text.tokenizer import Spans, Tokenizer
 from worker.text.turns import Opening, Place, Recall, Said
 
@@ -29,6 +29,28 @@ class PlainPrompt:
 
     ids: list[int]
     positions: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A text as the tokenizer writes it by itself."""
+
+    text: str
+    spans: Spans
+    words: Words
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a text may be written from a place on.
+
+    shift: by how many ids an answer in front is longer than the tokenizer's. shared: how many of
+    the first ids are the prompt's, too.
+    """
+
+    begins: int
+    shift: int
+    shared: int
 
 
 class PlainText:
@@ -43,19 +65,17 @@ class PlainText:
     def encode(self, text: str, places: Sequence[int], recall: Recall | None) -> PlainPrompt:
         """Returns the prompt, special tokens in it recognised and BOS put as the tokenizer does.
 
-        places: counted in code points, in the text. recall: where answers are looked for.
+        places: counted in code points, in the text, rising. recall: where answers are looked for.
         """
         said = recall.find(None, text) if recall else None
-        if said is not None and said.text == text and not places:
-            return PlainPrompt(said.ids.tolist(), [])
         if said is None and not places:
             return PlainPrompt(self._tokenizer.encode(text), [])
         spans = self._tokenizer.encode_spans(text)
+        whole = _Text(text, spans, Words.of(text, spans))
         if recall is None or said is None:
-            return PlainPrompt(spans.ids, settled(text, spans, places))
-        seam = Seam(len(said.ids), len(spans.ids)) if said.text == text else None
-        ids = _joined(said, seam or self._seam(said, text, spans, len(text)), spans)
-        return PlainPrompt(ids, self._positions(text, spans, places, recall, ids))
+            return PlainPrompt(spans.ids, [_settled(whole, place) for place in places])
+        ids = _joined(said, self._seam(said, whole), spans)
+        return PlainPrompt(ids, self._positions(whole, places, recall, ids))
 
     def opening(self, text: str, ids: Sequence[int], namespace: bytes) -> Opening:
         """Returns what an answer to this prompt goes on from."""
@@ -73,30 +93,56 @@ class PlainText:
             start = found.start() + 1
         return False
 
-    def _seam(self, said: Said, text: str, spans: Spans, end: int) -> Seam | None:
-        """Returns how far the answer's ids go where the text up to `end` is all that's known."""
+    def _seam(self, said: Said, whole: _Text) -> Seam | None:
+        """Returns how far the answer's ids go in this very text."""
+        if said.text == whole.text:
+            return Seam(len(said.ids), len(whole.spans.ids))
+        return self._seams.before_special(said, whole.spans) or self._settled_seam(said, whole)
+
+    def _settled_seam(self, said: Said, whole: _Text) -> Seam | None:
+        """Returns how far they go in every text that begins with the answer's."""
         num_lead = len(self._tokenizer.lead)
-        if spans.ids[:num_lead] != said.ids[:num_lead].tolist():
-            return None
-        seam = self._seams.before_special(said, spans, end)
-        return seam or self._seams.settled(said, text, spans, inner=False, num_lead=num_lead)
+        return self._seams.settled(said, whole.spans, whole.words, inner=False, num_lead=num_lead)
 
     def _positions(
-        self, text: str, spans: Spans, places: Sequence[int], recall: Recall, ids: Sequence[int]
+        self, whole: _Text, places: Sequence[int], recall: Recall, ids: Sequence[int]
     ) -> list[int]:
         """Returns for each place the ids that every text has which is the same up to there."""
-        positions = []
-        for place, num_own in zip(places, settled(text, spans, places), strict=True):
-            said = recall.find(None, text[:place])
-            seam = self._seam(said, text, spans, place - MARGIN) if said else None
-            count = num_own + (seam.num_said - seam.num_own if seam else 0)
-            known = _joined(said, seam, spans)[:count]
-            positions.append(_common_length(known, ids))
-        return positions
+        positions, said = [], recall.find(None, whole.text)
+        ways = self._ways(said, whole, ids)
+        for place in reversed(places):
+            if said is not None and place < len(said.text):
+                said = recall.find(None, whole.text[:place])
+                ways = self._ways(said, whole, ids)
+            way = next(way for way in ways if way.begins <= place)
+            positions.append(min(_settled(whole, place) + way.shift, way.shared))
+        return positions[::-1]
+
+    def _ways(self, said: Said | None, whole: _Text, ids: Sequence[int]) -> list[_Way]:
+        """Returns how texts are written that begin with the answer, the last to begin first."""
+        spans = whole.spans
+        if said is None:
+            return [_Way(0, 0, _common_length(spans.ids, ids))]
+        special = self._seams.before_special(said, spans)
+        found = [(0, self._settled_seam(said, whole))]
+        if special is not None:
+            found.insert(0, (spans.ends[special.num_own] + MARGIN, special))
+        return [
+            _Way(
+                begins,
+                seam.num_said - seam.num_own if seam else 0,
+                _common_length(_joined(said, seam, spans), ids),
+            )
+            for begins, seam in found
+        ]
 
 
-def _joined(said: Said | None, seam: Seam | None, spans: Spans) -> list[int]:
-    if said is None or seam is None:
+def _settled(whole: _Text, place: int) -> int:
+    return whole.words.counts[whole.words.settled(place)]
+
+
+def _joined(said: Said, seam: Seam | None, spans: Spans) -> list[int]:
+    if seam is None:
         return spans.ids
     return said.ids[: seam.num_said].tolist() + spans.ids[seam.num_own :]
 

@@ -14,12 +14,12 @@ characters in front, and both ways to write the text have a token end there.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from worker.text.settled import MARGIN, word_ends
+from worker.text.settled import Words
 from worker.text.tokenizer import Spans, Tokenizer
 from worker.text.turns import Opening, Said
 
@@ -41,29 +41,25 @@ class Seams:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
-    def before_special(self, said: Said, spans: Spans, end: int) -> Seam | None:
-        """Returns the seam at the answer's end if a special token stands there in spans' text.
-
-        end: how far that text is looked at.
-        """
+    def before_special(self, said: Said, spans: Spans) -> Seam | None:
+        """Returns the seam at the answer's end if a special token stands there in spans' text."""
         count = bisect_left(spans.starts, len(said.text))
         if count == len(spans.ids) or spans.starts[count] != len(said.text):
             return None
-        special = spans.ids[count] in self._tokenizer.special_ids and spans.ends[count] <= end
+        special = spans.ids[count] in self._tokenizer.special_ids
         return Seam(len(said.ids), count) if special else None
 
     def settled(
-        self, said: Said, text: str, spans: Spans, *, inner: bool, num_lead: int = 0
+        self, said: Said, spans: Spans, words: Words, *, inner: bool, num_lead: int = 0
     ) -> Seam | None:
         """Returns the seam that stays, whatever follows the answer; None where there is none.
 
-        text: begins with the answer's, and spans are its tokens. inner, num_lead: see `Opening`.
+        spans, words: of a text that begins with the answer's. inner, num_lead: see `Opening`.
         """
-        ends, counts = word_ends(text, spans)
-        last = bisect_right(ends, len(said.text) - MARGIN) - 1
+        text, last = said.text, words.settled(len(said.text))
         said_ends = self._byte_ends(said, num_lead)
         for index in range(last, max(last - MAX_WORDS, 0), -1):
-            end, num_own = ends[index], counts[index]
+            end, num_own = words.ends[index], words.counts[index]
             head = text[:end].encode()
             num_said = said_ends.get(len(head))
             if num_said is None or spans.starts[num_own] != end:

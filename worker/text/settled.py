@@ -17,10 +17,37 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from worker.text.tokenizer import Spans
 
 MARGIN = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Where words end that another follows, and how many tokens there are up to each end.
+
+    Both begin with 0 and rise.
+    """
+
+    ends: list[int]
+    counts: list[int]
+
+    @classmethod
+    def of(cls, text: str, spans: Spans) -> Words:
+        """Returns the words of a text. spans: what the tokenizer made of it."""
+        ends, counts = [0], [0]
+        for count in range(1, len(spans.ids)):
+            end, start = spans.ends[count - 1], spans.starts[count]
+            if spans.words[count] != spans.words[count - 1] or _begins_word(text, end, start):
+                ends.append(max(end, ends[-1]))
+                counts.append(count)
+        return cls(ends, counts)
+
+    def settled(self, place: int) -> int:
+        """Returns which is the last end that's settled at a place; the first is, always."""
+        return max(bisect_right(self.ends, place - MARGIN) - 1, 0)
 
 
 def settled(text: str, spans: Spans, places: Sequence[int]) -> list[int]:
@@ -28,22 +55,8 @@ def settled(text: str, spans: Spans, places: Sequence[int]) -> list[int]:
 
     spans: what the tokenizer made of the text. Places lie in the text, counted in code points.
     """
-    ends, counts = word_ends(text, spans)
-    return [counts[max(bisect_right(ends, place - MARGIN) - 1, 0)] for place in places]
-
-
-def word_ends(text: str, spans: Spans) -> tuple[list[int], list[int]]:
-    """Returns where words end that another follows, and how many tokens there are up to each.
-
-    Both begin with 0 and rise.
-    """
-    ends, counts = [0], [0]
-    for count in range(1, len(spans.ids)):
-        end, start = spans.ends[count - 1], spans.starts[count]
-        if spans.words[count] != spans.words[count - 1] or _begins_word(text, end, start):
-            ends.append(max(end, ends[-1]))
-            counts.append(count)
-    return ends, counts
+    words = Words.of(text, spans)
+    return [words.counts[words.settled(place)] for place in places]
 
 
 def _begins_word(text: str, end: int, start: int) -> bool:
