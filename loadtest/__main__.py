@@ -26,6 +26,7 @@ from loadtest.workloads import (
     fan_out,
     isolation,
     overhead,
+    prompt_logprobs,
     routing,
     scheduler,
     shared_prefix,
@@ -145,6 +146,23 @@ def run_isolation(
     except LoadTestError as error:
         _refuse(error)
     show(isolation.report(flooded, timing), Console())
+
+
+@app.command(prompt_logprobs.NAME)
+def run_prompt_logprobs(
+    model: Annotated[str, typer.Option(help="For the fleet.")] = "smollm2-135m-instruct",
+    prompt_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each prompt.")] = 1000,
+    prompts: Annotated[int, typer.Option(min=1, help="Prompts; medians are shown.")] = 5,
+    seed: Annotated[int, typer.Option(help="Chooses the tokens.")] = 0,
+) -> None:
+    """Score prompts twice; the second time their logprobs should come from the cache."""
+    shape = prompt_logprobs.Shape(prompt_tokens, prompts, seed)
+    try:
+        with progress.status("Scoring"), started(FleetWish(model, "radix")) as url:
+            pairs = prompt_logprobs.measure(url, Client(url).first_model(), shape)
+    except LoadTestError as error:
+        _refuse(error)
+    show(prompt_logprobs.report(pairs, shape), Console())
 
 
 @app.command(failover.NAME)

@@ -5,7 +5,8 @@
     on_report     <-- reports  --    tokens, failures, load, cache events of one step
     on_death      <--------------    the loop ended by a defect: nothing more will come
 
-A step that can't be computed fails its sequences, and the loop goes on. An error anywhere else
+A step that can't be computed fails its sequences, and the loop goes on, unless the runner says that
+it is broken (EngineBroken): then nobody is told, and streams go on elsewhere. An error anywhere else
 leaves scheduler and cache in a state that nobody knows: the loop ends for good.
 While a step is computed, the runner calls `checkpoint` between layers; aborts take effect there,
 so a hang-up frees its pages within a layer's time, and a step that nobody wants is given up.
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from worker.cache.boundaries import BoundaryEvent
+from worker.errors import EngineBroken
 from worker.scheduler import Counters, Progress, Scheduler
 from worker.sequence import SequenceSpec
 from worker.step import StepPlan, StepResult
@@ -40,7 +42,7 @@ class StepRunner(Protocol):
     def run(self, plan: StepPlan, checkpoint: Callable[[], None]) -> StepResult:
         """Returns a sample for every row that asks for one; calls checkpoint once per layer.
 
-        Whatever checkpoint raises passes through.
+        Whatever checkpoint raises passes through. EngineBroken: it will compute nothing more.
         """
 
 
@@ -164,6 +166,8 @@ class Engine:
         self._stopwatch.planned((row.sequence_id for row in plan.rows), started)
         try:
             result = self._runner.run(plan, self._checkpoint)
+        except EngineBroken:
+            raise
         except Exception as error:
             if not isinstance(error, StepAbandoned):
                 log.exception("step failed", extra={"rows": len(plan.rows)})

@@ -11,6 +11,7 @@
     │   └── InternalError           a defect of ours; its message says nothing of the inside
     ├── ModelUnavailable            the model can't be found, converted or run: no start
     └── EngineBroken                a defect ended the engine: the process ends
+        └── RankLost                a rank of a split model is gone, or out of step with the others
 
 `FAILURE_CODES` is the one table from an error to its name in the contract (`FailureCode`);
 only the link turns the name into a number.
@@ -32,6 +33,13 @@ class EngineBroken(WorkerError):
 
     def __init__(self) -> None:
         super().__init__("The engine was ended by an error of its own; the log above has it.")
+
+
+class RankLost(EngineBroken):
+    """One of the processes over which the model is split is lost, and so is the worker."""
+
+    def __init__(self, what: str) -> None:
+        WorkerError.__init__(self, f"{what} A model over several ranks can't go on without one.")
 
 
 class RequestFailed(WorkerError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -36,37 +35,23 @@ class Interruptible:
         self._backend.write(layer, key, value, batch)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scoring:
-    """Tokens whose scores are wanted. places: the flattened rows that predict them, int64.
-
-    ids, owners: the tokens, and the sequences that they belong to.
-    """
-
-    places: np.ndarray
-    ids: list[int]
-    owners: list[int]
-
-    def scores(self, logits: torch.Tensor) -> dict[int, list[TokenScore]]:
-        """Returns the scores by sequence, given the logits [len(places), vocab]."""
-        found: dict[int, list[TokenScore]] = {}
-        for row, target, owner in zip(logits, self.ids, self.owners, strict=True):
-            found.setdefault(owner, []).append(score(row, target))
-        return found
-
-
-def _scoring(rows: list[PlanRow], starts: np.ndarray) -> _Scoring:
-    """starts: of each row among the flattened tokens."""
-    places: list[np.ndarray] = [np.zeros(0, dtype=np.int64)]
-    ids: list[int] = []
-    owners: list[int] = []
+def _scored_places(rows: list[PlanRow], starts: np.ndarray) -> np.ndarray:
+    """The flattened rows that predict the rows' targets, int64. starts: of each row among them."""
+    places = [np.zeros(0, dtype=np.int64)]
     for row, start in zip(rows, starts.tolist(), strict=True):
+        places.append(np.arange(start, start + len(row.targets) // 4, dtype=np.int64))
+    return np.concatenate(places)
+
+
+def _scores(rows: list[PlanRow], logits: torch.Tensor) -> dict[int, list[TokenScore]]:
+    """The scores of the rows' targets by sequence, given the logits [targets, vocab]."""
+    found: dict[int, list[TokenScore]] = {}
+    following = iter(logits)
+    for row in rows:
         if row.targets:
-            following = np.frombuffer(row.targets, dtype="<i4").tolist()
-            places.append(np.arange(start, start + len(following), dtype=np.int64))
-            ids += following
-            owners += [row.sequence_id] * len(following)
-    return _Scoring(np.concatenate(places), ids, owners)
+            targets = np.frombuffer(row.targets, dtype="<i4").tolist()
+            found[row.sequence_id] = [score(next(following), target) for target in targets]
+    return found
 
 
 class Runner:
@@ -79,7 +64,14 @@ class Runner:
         self._device = device
 
     def run(self, plan: StepPlan, checkpoint: Callable[[], None]) -> StepResult:
-        """Poisons and copies pages, computes all rows in one forward, samples where asked."""
+        """Computes the plan and samples where asked."""
+        return self.draw(plan, self.compute(plan, checkpoint))
+
+    def compute(self, plan: StepPlan, checkpoint: Callable[[], None]) -> torch.Tensor:
+        """Poisons and copies pages, computes all rows in one forward.
+
+        Returns the logits [rows that ask for a token + tokens to score, vocab], in that order.
+        """
         if plan.poison:
             self._backend.fill_pages(plan.poison, float("nan"))
         if plan.copies:
@@ -93,23 +85,26 @@ class Runner:
         ends = np.cumsum(lengths)
         positions = _positions(starts, lengths)
         batch = self._batch(rows, lengths, starts, positions)
-        wanted = [index for index, row in enumerate(rows) if row.sample is not None]
-        scoring = _scoring(rows, ends - lengths)
-        last = ends[wanted].astype(np.int64) - 1
+        asking = np.array([row.sample is not None for row in rows], dtype=bool)
+        last = ends[asking].astype(np.int64) - 1
         with torch.inference_mode():
-            logits = self._model.forward(
+            return self._model.forward(
                 self._tensor(tokens.astype(np.int64)),
                 self._tensor(positions),
                 batch,
-                self._tensor(np.concatenate([last, scoring.places])),
+                self._tensor(np.concatenate([last, _scored_places(rows, ends - lengths)])),
             )
-            asked = [row.sample for row in rows if row.sample is not None]
-            drawn = sample(logits[: len(wanted)], asked)
-            scored = scoring.scores(logits[len(wanted) :])
+
+    def draw(self, plan: StepPlan, logits: torch.Tensor) -> StepResult:
+        """Returns samples and scores, given what `compute` returned for the plan."""
+        asking = [(row.sequence_id, row.sample) for row in plan.rows if row.sample is not None]
+        with torch.inference_mode():
+            drawn = sample(logits[: len(asking)], [asked for _, asked in asking])
+            scored = _scores(plan.rows, logits[len(asking) :])
         return StepResult(
             [
-                Sampled(rows[index].sequence_id, token, logprobs)
-                for index, (token, logprobs) in zip(wanted, drawn, strict=True)
+                Sampled(number, token, logprobs)
+                for (number, _), (token, logprobs) in zip(asking, drawn, strict=True)
             ],
             scored,
         )

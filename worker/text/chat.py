@@ -160,7 +160,7 @@ class ChatTemplate:
             if position is None:
                 every_side = most is None or k <= FEW_MESSAGES
                 texts = self._ways(chat, k) if every_side else self._likely_ways(chat, k)
-                stable = self._common_tokens(chat, texts, None)
+                stable = self._common_tokens(chat, texts, encoded.recall)
                 position = _common_length(stable, prompt)
                 position = position if most is None else min(position, most)
                 self._remember(digests[k], prompt, position)
