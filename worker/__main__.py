@@ -11,7 +11,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,29 +21,30 @@ import grpc.aio
 import torch
 from prometheus_client import CollectorRegistry, start_http_server
 
-from kernels.interface import KVShape
 from worker.cache.block_hash import BlockHashCache
 from worker.cache.interface import PrefixCache
 from worker.cache.off import NoCache
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
 from worker.config import ConfigError, WorkerConfig, load
-from worker.engine import Engine, StepReport
-from worker.errors import ChatUnsupported, EngineBroken, ModelUnavailable
+from worker.engine import Engine, StepReport, StepRunner
+from worker.errors import ChatUnsupported, EngineBroken, ModelUnavailable, RankLost
 from worker.health import Health
 from worker.intake import Intake
 from worker.link import LinkServicer, WorkerState
-from worker.memory import PagePlan, free_memory, plan_pages, start_lines
+from worker.memory import start_lines
 from worker.model.errors import UnsupportedModel
 from worker.model.files import default_cache_folder, resolve
-from worker.model.interface import ModelShape
 from worker.model.loading import LoadOptions
 from worker.model.loading import load as load_model
-from worker.model.shape import read_shape
+from worker.parallel.frames import Assignment
+from worker.parallel.lead import LeadRunner, leading
+from worker.parallel.ranks import Ranks
 from worker.registry import Entry, registered
 from worker.runner import Runner
 from worker.scheduler import Scheduler, SchedulerLimits
 from worker.service import Service, ServiceLimits
+from worker.sizes import Sizes, decide
 from worker.telemetry import PageHistory, RequestCounts, Telemetry, set_up_logging
 from worker.text.chat import ChatTemplate
 from worker.text.tokenizer import Tokenizer
@@ -58,8 +59,6 @@ CACHES: dict[str, Callable[[PagePool], PrefixCache]] = {
     "block": BlockHashCache,
     "off": NoCache,
 }
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-STEP_TOKENS = {"cpu": 256, "cuda": 8192}
 GRPC_OPTIONS = [
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
     ("grpc.so_reuseport", 0),
@@ -69,24 +68,14 @@ GRPC_OPTIONS = [
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """What config and model together decide."""
-
-    shape: ModelShape
-    pages: PagePlan
-    dtype: torch.dtype
-    max_model_len: int
-    max_step_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
 class Parts:
-    """What a worker is made of, behind its doors."""
+    """What a worker is made of, behind its doors. ranks: None where the model is not split."""
 
     service: Service
     engine: Engine
     tokenizer: Tokenizer
     registry: CollectorRegistry
+    ranks: Ranks | None
 
 
 def main() -> int:
@@ -108,12 +97,25 @@ def main() -> int:
 async def serve(config: WorkerConfig) -> None:
     """Loads the model, serves until SIGTERM or SIGINT, drains. Raises EngineBroken."""
     # Our kernels bring their own threads; torch's barriers would only stall beside them.
-    torch.set_num_threads(config.threads if config.member == "modules" else 1)
+    on_torch = config.member == "modules" or config.tensor_parallel > 1
+    torch.set_num_threads(config.threads if on_torch else 1)
     shown = credentials(config)
     folder = resolve(config.model, default_cache_folder())
     sizes = decide(config, folder)
-    parts = build(config, folder, sizes)
-    service, engine = parts.service, parts.engine
+    with _ranks(config, sizes, folder) as ranks:
+        parts = build(config, folder, sizes, ranks)
+        await _answer(config, sizes, parts, identity(config, sizes, folder), shown)
+
+
+async def _answer(
+    config: WorkerConfig,
+    sizes: Sizes,
+    parts: Parts,
+    itself: Identity,
+    shown: grpc.ServerCredentials | None,
+) -> None:
+    """Opens the doors until a signal or the engine's end, drains. Raises EngineBroken."""
+    service, engine, ranks = parts.service, parts.engine, parts.ranks
     _serve_metrics(config, parts.registry)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -125,7 +127,7 @@ async def serve(config: WorkerConfig) -> None:
         stop.set()
 
     state = WorkerState(lambda: engine.load, engine.snapshot, parts.tokenizer.token_bytes)
-    servicer = LinkServicer(identity(config, sizes, folder), service, state, config.heartbeat_s)
+    servicer = LinkServicer(itself, service, state, config.heartbeat_s)
     server = grpc.aio.server(options=GRPC_OPTIONS)
     servicer.serve(server)
     health = Health()
@@ -133,6 +135,8 @@ async def serve(config: WorkerConfig) -> None:
     port = _listen(server, config.listen, shown)
     await server.start()
     engine.start(lambda: loop.call_soon_threadsafe(lost))
+    if ranks is not None:
+        ranks.on_loss = lambda: loop.call_soon_threadsafe(lost)
     await health.set_serving(serving=True)
     _announce(config, sizes, port)
     async with _in_registry(config, port):
@@ -142,12 +146,14 @@ async def serve(config: WorkerConfig) -> None:
     servicer.close()
     await server.stop(grace=1.0)
     engine.stop()
+    if ranks is not None and ranks.loss is not None:
+        raise RankLost(ranks.loss)
     if engine.broken:
         raise EngineBroken
 
 
-def build(config: WorkerConfig, folder: Path, sizes: Sizes) -> Parts:
-    """Returns the objects of one worker, joined."""
+def build(config: WorkerConfig, folder: Path, sizes: Sizes, ranks: Ranks | None) -> Parts:
+    """Returns the objects of one worker, joined. Raises RankLost when one doesn't load."""
     tokenizer = Tokenizer.load(folder)
     try:
         template = ChatTemplate.load(folder, tokenizer, sizes.max_model_len)
@@ -173,11 +179,11 @@ def build(config: WorkerConfig, folder: Path, sizes: Sizes) -> Parts:
     registry.register(PageHistory(scheduler.pool.record))
     engine = Engine(
         scheduler,
-        build_runner(config, sizes, folder),
+        _step_runner(config, sizes, folder, ranks),
         on_report,
     )
     service.attach(engine)
-    return Parts(service, engine, tokenizer, registry)
+    return Parts(service, engine, tokenizer, registry, ranks)
 
 
 def _scheduler(config: WorkerConfig, sizes: Sizes) -> Scheduler:
@@ -193,6 +199,37 @@ def _scheduler(config: WorkerConfig, sizes: Sizes) -> Scheduler:
     return Scheduler(CACHES[config.prefix_cache](pool), limits, config.order)
 
 
+def _ranks(
+    config: WorkerConfig, sizes: Sizes, folder: Path
+) -> AbstractContextManager[Ranks | None]:
+    """A context in which the other ranks of a split model run."""
+    if config.tensor_parallel == 1:
+        return nullcontext()
+    own = Assignment(
+        rank=0,
+        num_ranks=config.tensor_parallel,
+        store="",
+        folder=str(folder.absolute()),
+        num_pages=sizes.pages.num_pages,
+        page_size=config.page_size,
+        attention=config.attention,
+        dtype=str(sizes.dtype).removeprefix("torch."),
+        device=config.device,
+        threads=config.threads,
+        log_level=config.log_level,
+    )
+    return leading(own)
+
+
+def _step_runner(
+    config: WorkerConfig, sizes: Sizes, folder: Path, ranks: Ranks | None
+) -> StepRunner:
+    if ranks is None:
+        return build_runner(config, sizes, folder)
+    with ranks.loading():
+        return LeadRunner(build_runner(config, sizes, folder), ranks)
+
+
 def build_runner(config: WorkerConfig, sizes: Sizes, folder: Path) -> Runner:
     """Returns the model's side of the torch line. Raises ConfigError, UnsupportedModel."""
     options = LoadOptions(
@@ -203,6 +240,7 @@ def build_runner(config: WorkerConfig, sizes: Sizes, folder: Path) -> Runner:
         dtype=sizes.dtype,
         device=config.device,
         threads=config.threads,
+        num_ranks=config.tensor_parallel,
     )
     try:
         model = load_model(folder, options)
@@ -226,28 +264,6 @@ def _listen(server: grpc.aio.Server, address: str, shown: grpc.ServerCredentials
         return server.add_secure_port(address, shown)
     except RuntimeError as error:
         raise ConfigError(f"listen is {address!r}: it can't be listened on here.") from error
-
-
-def decide(config: WorkerConfig, folder: Path) -> Sizes:
-    """Returns the sizes that follow from config and model. Raises ModelUnavailable."""
-    if config.device.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelUnavailable(
-            f"device is {config.device!r}: this torch finds no CUDA device here."
-        )
-    shape = read_shape(folder)
-    dtype = DTYPES[config.dtype] if config.dtype != "auto" else _dtype(config.device)
-    kv = KVShape(shape.num_layers, 1, 1, shape.num_kv_heads, shape.head_dim, dtype)
-    pages = plan_pages(
-        config.kv_memory_bytes(kv.bytes_per_token, _free_bytes(config.device)),
-        config.page_size,
-        kv.bytes_per_token,
-    )
-    longest = min(config.max_model_len or shape.max_model_len, shape.max_model_len)
-    device = config.device.split(":")[0]
-    steps = config.max_step_tokens or max(
-        STEP_TOKENS.get(device, STEP_TOKENS["cpu"]), config.max_running_sequences
-    )
-    return Sizes(shape, pages, dtype, min(longest, pages.num_tokens), steps)
 
 
 def identity(config: WorkerConfig, sizes: Sizes, folder: Path) -> Identity:
@@ -303,17 +319,6 @@ def _announce(config: WorkerConfig, sizes: Sizes, port: int) -> None:
     for line in start_lines(sizes.pages, config.prefix_cache, sizes.max_model_len):
         log.info(line)
     log.info("ready", extra={"worker": config.name, "port": port, "pid": os.getpid()})
-
-
-def _free_bytes(device: str) -> int:
-    """Memory that is free on the device now."""
-    if device.startswith("cuda"):
-        return int(torch.cuda.mem_get_info(torch.device(device))[0])
-    return free_memory(Path("/sys/fs/cgroup"))
-
-
-def _dtype(device: str) -> torch.dtype:
-    return torch.bfloat16 if device.startswith("cuda") else torch.float32
 
 
 def _model_name(model: str, folder: Path) -> str:

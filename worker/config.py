@@ -41,7 +41,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     which the next turns of a chat take; "0B": none are kept. order: in which waiting requests are
     admitted. short_share: of a step's tokens, what short prompts may take from long ones.
     deterministic: refuse to start where outputs are equal only within rounding.
-    threads: for our CPU kernels.
+    threads: for our CPU kernels. tensor_parallel: over how many processes the model is split.
     registry_url: the Redis in which gateways look for workers; None: they know this one otherwise.
     advertise: HOST:PORT by which they reach it, if not by `listen`.
     tls_cert, tls_key: PEM files; without them the link is in the clear. tls_client_ca: whose
@@ -70,6 +70,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_running_sequences: PositiveInt = 64
     max_waiting_sequences: Annotated[int, Meta(ge=0)] = 1024
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
+    tensor_parallel: Annotated[int, Meta(ge=1, le=64)] = 1
     heartbeat_s: Annotated[float, Meta(gt=0)] = 1.0
     drain_s: Annotated[float, Meta(ge=0)] = 30.0
     registry_url: Annotated[str, Meta(pattern=r"^(redis|rediss|unix)://")] | None = None
@@ -131,6 +132,7 @@ def load(path: Path | None, flags: dict[str, Any]) -> WorkerConfig:
     if config.advertise is not None:
         _parse_address("advertise", config.advertise)
     _check_tls(config)
+    _check_parallel(config)
     if config.max_step_tokens is not None and config.max_step_tokens < config.max_running_sequences:
         raise ConfigError(
             f"max_step_tokens is {config.max_step_tokens}: at least max_running_sequences, "
@@ -155,6 +157,22 @@ def _check_tls(config: WorkerConfig) -> None:
         value = getattr(config, name)
         if value is not None and getattr(config, needed) is None:
             raise ConfigError(f"{name} is {value!r}: it needs {needed}, which is not set.")
+
+
+def _check_parallel(config: WorkerConfig) -> None:
+    """Refuses what can't be had of a model over several ranks."""
+    if config.tensor_parallel == 1:
+        return
+    if config.member == "lowered":
+        raise ConfigError(
+            f"tensor_parallel is {config.tensor_parallel}: member 'lowered' can't be split; "
+            "set member to auto or modules."
+        )
+    if ":" in config.device:
+        raise ConfigError(
+            f"device is {config.device!r}: with tensor_parallel {config.tensor_parallel} it is "
+            "'cuda', and the ranks take the first devices (CUDA_VISIBLE_DEVICES says which)."
+        )
 
 
 def _named(error: msgspec.ValidationError, settings: dict[str, Any]) -> str:

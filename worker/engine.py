@@ -5,9 +5,9 @@
     on_report     <-- reports  --    tokens, failures, load, cache events of one step
     on_death      <--------------    the loop ended by a defect: nothing more will come
 
-A step that can't be computed fails its sequences, and the loop goes on, unless the runner says that
-it is broken (EngineBroken): then nobody is told, and streams go on elsewhere. An error anywhere else
-leaves scheduler and cache in a state that nobody knows: the loop ends for good.
+A step that can't be computed fails its sequences, and the loop goes on. An error anywhere else
+leaves scheduler and cache in a state that nobody knows: the loop ends for good. So it does when
+the runner says that it is broken (EngineBroken): nobody is told, and streams go on elsewhere.
 While a step is computed, the runner calls `checkpoint` between layers; aborts take effect there,
 so a hang-up frees its pages within a layer's time, and a step that nobody wants is given up.
 """

@@ -46,11 +46,13 @@ def _scored_places(rows: list[PlanRow], starts: np.ndarray) -> np.ndarray:
 def _scores(rows: list[PlanRow], logits: torch.Tensor) -> dict[int, list[TokenScore]]:
     """The scores of the rows' targets by sequence, given the logits [targets, vocab]."""
     found: dict[int, list[TokenScore]] = {}
-    following = iter(logits)
+    first = 0
     for row in rows:
         if row.targets:
             targets = np.frombuffer(row.targets, dtype="<i4").tolist()
-            found[row.sequence_id] = [score(next(following), target) for target in targets]
+            own = logits[first : first + len(targets)]
+            found[row.sequence_id] = [score(*pair) for pair in zip(own, targets, strict=True)]
+            first += len(targets)
     return found
 
 

@@ -15,9 +15,10 @@ import pytest
 
 from proto import worker_pb2 as pb
 from tests.worker.door import Client
-from worker.__main__ import build_runner, decide
+from worker.__main__ import build_runner
 from worker.config import ConfigError, load
 from worker.sequence import pack_tokens
+from worker.sizes import decide
 
 ROOT = Path(__file__).parents[2]
 PROMPT = "Once upon a time, in a forest of forty thousand trunks on one root,"

@@ -18,6 +18,7 @@ from worker.model.lowered import LoweredModel
 from worker.model.lowering import Target, lower, misfit
 from worker.model.modules import ModulesModel
 from worker.model.shape import read_config, shape_of
+from worker.model.split import distribution, kv_heads_of_rank
 
 MEMBERS = ("auto", "lowered", "modules")
 
@@ -28,6 +29,7 @@ class LoadOptions:
 
     member: `auto` takes `lowered` where the shape fits, else `modules`. backend: a name that
     kernels.make_backend knows. threads: for our own kernels; torch's are set by the process.
+    num_ranks: over how many processes the model is split; this one is a member of their group.
     """
 
     num_pages: int
@@ -37,6 +39,7 @@ class LoadOptions:
     dtype: torch.dtype = torch.float32
     device: str = "cpu"
     threads: int = 1
+    num_ranks: int = 1
 
 
 def load(folder: Path, options: LoadOptions) -> LoweredModel | ModulesModel:
@@ -53,17 +56,17 @@ def load(folder: Path, options: LoadOptions) -> LoweredModel | ModulesModel:
     reason = misfit(config, checkpoint.names)
     if options.member == "lowered" and reason is not None:
         raise UnsupportedModel(f"{folder} can't be lowered: {reason}.")
-    if options.member == "modules" or reason is not None:
+    if options.member == "modules" or reason is not None or options.num_ranks > 1:
         return _load_modules(folder, config, shape, options)
     return _load_lowered(config, checkpoint, shape, options)
 
 
-def _kv_shape(shape: ModelShape, options: LoadOptions) -> KVShape:
+def _kv_shape(shape: ModelShape, options: LoadOptions, num_kv_heads: int) -> KVShape:
     return KVShape(
         num_layers=shape.num_layers,
         num_pages=options.num_pages,
         page_size=options.page_size,
-        num_kv_heads=shape.num_kv_heads,
+        num_kv_heads=num_kv_heads,
         head_dim=shape.head_dim,
         dtype=options.dtype,
     )
@@ -73,7 +76,7 @@ def _load_lowered(
     config: Any, checkpoint: Checkpoint, shape: ModelShape, options: LoadOptions
 ) -> LoweredModel:
     place = Place(options.device, options.threads)
-    backend = make_backend(options.backend, _kv_shape(shape, options), place)
+    backend = make_backend(options.backend, _kv_shape(shape, options, shape.num_kv_heads), place)
     ops = make_ops(place, options.dtype)
     return lower(config, checkpoint, shape, Target(ops, backend, options.device))
 
@@ -82,6 +85,7 @@ def _load_modules(
     folder: Path, config: Any, shape: ModelShape, options: LoadOptions
 ) -> ModulesModel:
     place = Place(options.device, options.threads)
+    num_kv_heads = kv_heads_of_rank(config, options.num_ranks)
     modules = AutoModelForCausalLM.from_pretrained(
         folder,
         config=config,
@@ -89,6 +93,9 @@ def _load_modules(
         attn_implementation="eager",
         local_files_only=True,
         use_safetensors=True,
-    ).to(options.device)
-    backend = make_backend(options.backend, _kv_shape(shape, options), place)
+        distributed_config=distribution(options.num_ranks),
+    )
+    if options.num_ranks == 1:  # else transformers has put each shard where it belongs
+        modules = modules.to(options.device)
+    backend = make_backend(options.backend, _kv_shape(shape, options, num_kv_heads), place)
     return ModulesModel(modules, shape, backend, place)

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
 
 from worker.model.errors import UnsupportedModel
 from worker.parallel.frames import Assignment
@@ -41,7 +42,7 @@ def join(assignment: Assignment) -> None:
         torch.cuda.set_device(assignment.rank)
     dist.init_process_group(
         BACKENDS[assignment.device],
-        store=dist.FileStore(assignment.store, assignment.num_ranks),
+        store=FileStore(assignment.store, assignment.num_ranks),
         rank=assignment.rank,
         world_size=assignment.num_ranks,
         timeout=TIMEOUT,

@@ -52,10 +52,9 @@ def leading(assignment: Assignment) -> Iterator[Ranks]:
         own = replace(assignment, store=str(Path(folder) / "store"))
         ranks = Ranks([replace(own, rank=rank) for rank in range(1, own.num_ranks)])
         try:
-            join(own)
+            with ranks.loading():
+                join(own)
             yield ranks
-        except RuntimeError as error:  # torch's, when its group falls apart
-            raise ranks.blame(error) from error
         finally:
             ranks.dismiss()
             leave()

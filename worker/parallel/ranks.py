@@ -82,10 +82,18 @@ class Ranks:
         finally:
             self._step_since = None
 
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """What torch raises within, while all ranks load, is raised as RankLost."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise self.blame(error) from error
+
     def blame(self, error: Exception) -> RankLost:
         """Returns what to raise after an error that may be the sign of a lost rank."""
         if not self._lost.wait(SETTLE_S):
-            self._lose(f"Rank 0 failed in a step of all ranks ({error}).")
+            self._lose(f"Rank 0 failed in what all ranks do together ({error}).")
         return RankLost(self.loss or "")
 
     def dismiss(self) -> None:
