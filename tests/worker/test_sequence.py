@@ -35,6 +35,11 @@ def test_what_another_worker_generated_is_output_in_every_respect() -> None:
     assert one.append(2) is FinishReason.STOP
 
 
+def test_a_token_of_another_worker_ends_nothing_before_min_tokens() -> None:
+    stopping = Stopping(4, END, min_tokens=2)
+    assert [stopping.ends(2, count) for count in (1, 2, 3)] == [None, None, FinishReason.STOP]
+
+
 def test_history_travels_only_where_a_penalty_needs_it() -> None:
     assert sequence(Sampling(), [5]).sample_row().history == b""
 

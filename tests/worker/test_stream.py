@@ -116,6 +116,6 @@ def test_tokens_after_the_end_are_dropped(tokenizer: Tokenizer) -> None:
 
 def test_only_the_first_choices_share_of_the_cache_counts(tokenizer: Tokenizer) -> None:
     request = stream(tokenizer, StopRules(), n=2)
-    request.admitted(1, 3)
-    request.admitted(0, 2)
+    for number, cached in ((1, 3), (0, 2), (1, 4)):
+        request.admitted(number, cached)
     assert request.usage.cached_tokens == 2

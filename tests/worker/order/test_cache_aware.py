@@ -176,6 +176,15 @@ def test_what_has_left_a_heap_does_not_stay_in_it() -> None:
     assert long in queue.order
 
 
+def test_what_stands_deep_in_a_heap_leaves_it_too() -> None:
+    queue = Queue.make()
+    head = queue.add(5)
+    for _ in range(1000):
+        queue.order.remove(queue.add(9))
+    assert queue.order.head() is head
+    assert len(queue.order._lanes[b""].long) <= 4 * 2 + 65
+
+
 def test_ranks_count_against_what_is_left() -> None:
     queue = Queue.make()
     low, high = queue.add(8), queue.add(400, rank=1)
@@ -304,6 +313,20 @@ def test_an_order_follows_a_cache_that_grows_and_is_evicted_under_it() -> None:
     assert driver.scheduler._order.short_head() is None
     driver.run()
     assert driver.right(again, 1)
+
+
+def test_what_was_evicted_since_counts_no_more_when_the_next_is_chosen() -> None:
+    driver = Driver.make("radix", running=1, budget=64, pages=128)
+    driver.add([*PREFIX, 1], max_tokens=1)
+    driver.run()
+    driver.add([*PREFIX, 2], max_tokens=1)
+    stranger = driver.add([900] * 10, max_tokens=1)
+    pool, order = driver.cache.pool, driver.scheduler._order
+    pages = pool.allocate(pool.num_available)
+    assert pages is not None
+    pool.release(pages)
+    order.begin(0)
+    assert order.head().spec.id == stranger  # type: ignore[union-attr]
 
 
 def test_short_ones_have_a_share_of_each_step_beside_a_long_prefill() -> None:

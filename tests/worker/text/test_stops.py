@@ -78,6 +78,10 @@ def test_of_two_stops_at_one_place_the_longest_wins() -> None:
     assert matcher.push("b") == Released("ab", "ab")
 
 
+def test_of_two_stops_in_one_piece_the_earlier_wins() -> None:
+    assert StopMatcher(("bb", "a"), include=False).push("xabb!") == Released("x", "a")
+
+
 def test_the_shorter_stop_wins_once_the_longer_is_ruled_out() -> None:
     matcher = StopMatcher(("a", "ab"), include=False)
     assert matcher.push("xa") == Released("x")

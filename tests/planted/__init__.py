@@ -1,0 +1,5 @@
+"""Faults of kinds that engines have shipped, planted one by one: the tests must notice each.
+
+Read `fault`, then the lists (`caches`, `accounts`, `planning`, `computing`, `text`), then `run`.
+`python -m tests.planted` tries all of them.
+"""

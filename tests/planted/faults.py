@@ -1,0 +1,12 @@
+"""All planted faults."""
+
+from __future__ import annotations
+
+from tests.planted.accounts import FAULTS as ACCOUNTS
+from tests.planted.caches import FAULTS as CACHES
+from tests.planted.computing import FAULTS as COMPUTING
+from tests.planted.fault import Fault
+from tests.planted.planning import FAULTS as PLANNING
+from tests.planted.text import FAULTS as TEXT
+
+FAULTS: tuple[Fault, ...] = (*CACHES, *ACCOUNTS, *PLANNING, *COMPUTING, *TEXT)
