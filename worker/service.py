@@ -351,8 +351,9 @@ class Service:
 
     def _remember(self, request: _Request, stream: RequestStream) -> None:
         """Keeps what the choices said, also of one that was cut."""
-        for choice in stream.choices if request.opening is not None else []:
-            assert request.opening is not None
+        if request.opening is None:
+            return
+        for choice in stream.choices:
             text, dropped = "".join(choice.given), choice.detokenizer.dropped_space
             self._intake.remember(request.opening, choice.tokens, text, drops_space=dropped)
 

@@ -85,3 +85,10 @@ def test_a_cache_is_sized_by_bytes_tokens_or_a_share_of_what_is_free() -> None:
     for text in ("0%", "101%"):
         with pytest.raises(ConfigError, match=r"kv_memory is '.*': above 0% and at most 100%"):
             budget(text)
+
+
+def test_the_memory_of_answers_is_a_size_and_may_be_none() -> None:
+    assert load(None, {}).turn_memory_bytes == 64 * 1024**2
+    assert load(None, {"turn_memory": "0B"}).turn_memory_bytes == 0
+    with pytest.raises(ConfigError, match="turn_memory is '60%'"):
+        load(None, {"turn_memory": "60%"})

@@ -3,9 +3,9 @@
 A model rarely writes the tokens that the tokenizer would make of its text. Once a client sends that
 text back, only the ids that were generated are those of the K/V in the pages:
 
-    piece behind "<|im_start|>"     "assistant\\nBicycles"
-    generated                        assistant | \\n | B | icy | cles
-    the tokenizer's own              assistant | \\n | Bic | ycles
+    text                 ... of the British Monarchs at Windsor
+    generated            ... | of| the| British| Mon|arch|s| at| Windsor
+    the tokenizer's own  ... | of| the| British| Monarch|s| at| Windsor
 
 A text is known by whose it is and by the ids in front of it, so ids are taken over only where all
 in front of them is the same, token for token. No text is taken for another: they're compared.

@@ -156,3 +156,19 @@ def test_a_chat_takes_no_answer_of_a_text_nor_a_text_one_of_a_chat(
     later = chat_input([user("llll")])
     assert ids_of(talk.prepared(later)) == talk.own(later)
     assert ids_of(talk.prepared(text + "ll")) != talk.own(text + "ll")
+
+
+def test_a_place_inside_an_answer_fixes_no_more_than_is_written_alike_without_it(
+    talks: dict[str, tuple[Path, Tokenizer]],
+) -> None:
+    """A text that leaves the answer there has the tokenizer's own ids."""
+    talk = opened(talks, "byte level")
+    said = " who had a house by the river and a boat that was older than anybody in the town knew"
+    letters = [one for letter in said for one in talk.tokenizer.encode_literal(letter)]
+    text = PROMPT + talk.continued(talk.prepared(PROMPT), letters) + " of. And so it went on."
+    place = len(PROMPT) + 70
+    prepared = talk.prepared(text, [place])
+    [boundary] = prepared.boundaries
+    others = ids_of(talk.prepared(text[:place] + " else"))
+    assert others[: boundary.num_tokens] == ids_of(prepared)[: boundary.num_tokens]
+    assert talk.spelled(others[: boundary.num_tokens]).decode() == PROMPT
