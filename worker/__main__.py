@@ -145,6 +145,11 @@ async def _answer(
     await drain(service, config.drain_s)
     servicer.close()
     await server.stop(grace=1.0)
+    _end(engine, ranks)
+
+
+def _end(engine: Engine, ranks: Ranks | None) -> None:
+    """Stops the engine. Raises RankLost or EngineBroken where that is why the worker ends."""
     engine.stop()
     if ranks is not None and ranks.loss is not None:
         raise RankLost(ranks.loss)

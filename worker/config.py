@@ -168,6 +168,11 @@ def _check_parallel(config: WorkerConfig) -> None:
             f"tensor_parallel is {config.tensor_parallel}: member 'lowered' can't be split; "
             "set member to auto or modules."
         )
+    if config.deterministic:
+        raise ConfigError(
+            f"tensor_parallel is {config.tensor_parallel}: deterministic is true, and sums over "
+            "ranks are equal only within rounding; only 1 will do."
+        )
     if ":" in config.device:
         raise ConfigError(
             f"device is {config.device!r}: with tensor_parallel {config.tensor_parallel} it is "

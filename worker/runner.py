@@ -35,6 +35,11 @@ class Interruptible:
         self._backend.write(layer, key, value, batch)
 
 
+def _wanted(rows: list[PlanRow]) -> list[int]:
+    """The rows that ask for a token."""
+    return [index for index, row in enumerate(rows) if row.sample is not None]
+
+
 def _scored_places(rows: list[PlanRow], starts: np.ndarray) -> np.ndarray:
     """The flattened rows that predict the rows' targets, int64. starts: of each row among them."""
     places = [np.zeros(0, dtype=np.int64)]
@@ -87,8 +92,8 @@ class Runner:
         ends = np.cumsum(lengths)
         positions = _positions(starts, lengths)
         batch = self._batch(rows, lengths, starts, positions)
-        asking = np.array([row.sample is not None for row in rows], dtype=bool)
-        last = ends[asking].astype(np.int64) - 1
+        wanted = _wanted(rows)
+        last = ends[wanted].astype(np.int64) - 1
         with torch.inference_mode():
             return self._model.forward(
                 self._tensor(tokens.astype(np.int64)),
@@ -99,14 +104,15 @@ class Runner:
 
     def draw(self, plan: StepPlan, logits: torch.Tensor) -> StepResult:
         """Returns samples and scores, given what `compute` returned for the plan."""
-        asking = [(row.sequence_id, row.sample) for row in plan.rows if row.sample is not None]
+        rows, wanted = plan.rows, _wanted(plan.rows)
         with torch.inference_mode():
-            drawn = sample(logits[: len(asking)], [asked for _, asked in asking])
-            scored = _scores(plan.rows, logits[len(asking) :])
+            asked = [row.sample for row in rows if row.sample is not None]
+            drawn = sample(logits[: len(wanted)], asked)
+            scored = _scores(rows, logits[len(wanted) :])
         return StepResult(
             [
-                Sampled(number, token, logprobs)
-                for (number, _), (token, logprobs) in zip(asking, drawn, strict=True)
+                Sampled(rows[index].sequence_id, token, logprobs)
+                for index, (token, logprobs) in zip(wanted, drawn, strict=True)
             ],
             scored,
         )

@@ -11,7 +11,7 @@ from kernels import Place, make_backend
 from worker.__main__ import CACHES
 from worker.cache.pages import PagePool
 from worker.cache.scope import CacheScope
-from worker.engine import Engine, StepReport
+from worker.engine import Engine, StepReport, StepRunner
 from worker.model.interface import Model
 from worker.model.loading import LoadOptions, load
 from worker.request import Sampling, Stopping, TokenLogprobs
@@ -54,18 +54,23 @@ class Lab:
     num_steps: int = 0
 
     def __post_init__(self) -> None:
-        setting, old = self.setting, self.model.backend.shape
-        shape = replace(
-            old, page_size=setting.page_size, num_pages=setting.num_tokens // setting.page_size
-        )
+        setting = self.setting
         torch.set_num_threads(1)  # a second one stalls at barriers where cores are shared
-        self.model.backend = make_backend("cpu", shape, Place("cpu", setting.threads))
-        self.runner = Runner(self.model, torch.device("cpu"))
+        self.runner = self.make_runner()
         pool = PagePool(setting.num_tokens // setting.page_size, setting.page_size, keep_freed=True)
         self.cache = CACHES[setting.cache](pool)
         limits = SchedulerLimits(setting.budget, setting.running)
         self.scheduler = Scheduler(self.cache, limits, setting.order)
         self.engine = Engine(self.scheduler, self.runner, self._take)
+
+    def make_runner(self) -> StepRunner:
+        """Returns what computes the engine's plans, with an empty page pool."""
+        setting, old = self.setting, self.model.backend.shape
+        shape = replace(
+            old, page_size=setting.page_size, num_pages=setting.num_tokens // setting.page_size
+        )
+        self.model.backend = make_backend("cpu", shape, Place("cpu", setting.threads))
+        return Runner(self.model, torch.device("cpu"))
 
     def run(
         self,

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -28,11 +29,21 @@ log = logging.getLogger("pando.worker.parallel")
 
 PROGRAM = (sys.executable, "-m", "worker.parallel")
 ROOT = Path(__file__).parents[2]
-STEP_TIMEOUT_S = 300.0  # far above any step; it only ends what would never end
 POLL_S = 0.1
 SETTLE_S = 2.0  # between a failed sum and the end of the process whose fault it was
-GRACE_S = 10.0  # for the process to end in order once a rank is lost
-LEAVE_S = 10.0  # for a rank to end by itself once its pipe is closed
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds before force is used. step_s: for a step; far above any, it ends what would not.
+
+    grace_s: for this process to end in order once a rank is lost. leave_s: for a rank to end by
+    itself once its pipe is closed.
+    """
+
+    step_s: float = 300.0
+    grace_s: float = 10.0
+    leave_s: float = 10.0
 
 
 class Ranks:
@@ -45,12 +56,12 @@ class Ranks:
         self,
         assignments: Sequence[Assignment],
         program: Sequence[str] = PROGRAM,
-        step_timeout_s: float = STEP_TIMEOUT_S,
+        patience: Patience = Patience(),
         end_process: Callable[[int], object] = os._exit,
     ) -> None:
         self.loss: str | None = None
         self.on_loss: Callable[[], object] = _nothing
-        self._step_timeout_s = step_timeout_s
+        self._patience = patience
         self._end_process = end_process
         self._step_since: float | None = None
         self._lost, self._leaving, self._closed = (threading.Event() for _ in range(3))
@@ -106,7 +117,7 @@ class Ranks:
     def close(self) -> None:
         """Returns when no process is left and the watch is over."""
         self.dismiss()
-        until = time.monotonic() + LEAVE_S
+        until = time.monotonic() + self._patience.leave_s
         for process in self._processes:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(until - time.monotonic(), 0))
@@ -123,7 +134,7 @@ class Ranks:
         log.critical("rank_lost", extra={"reason": self.loss})
         self._kill()
         self.on_loss()
-        if not self._closed.wait(GRACE_S):
+        if not self._closed.wait(self._patience.grace_s):
             print(f"worker: {RankLost(self.loss or '')}", file=sys.stderr, flush=True)
             self._end_process(1)
 
@@ -134,8 +145,8 @@ class Ranks:
                 how = f"by signal {-status}" if status < 0 else f"with status {status}"
                 return f"Rank {rank} of the model ended {how}."
         since = self._step_since
-        if since is not None and time.monotonic() - since > self._step_timeout_s:
-            return f"The ranks did not compute a step within {self._step_timeout_s:g} s."
+        if since is not None and time.monotonic() - since > self._patience.step_s:
+            return f"The ranks did not compute a step within {self._patience.step_s:g} s."
         return None
 
     def _lose(self, sentence: str) -> None:
