@@ -8,18 +8,16 @@ death signal); the processes need not cooperate.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
+import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-PR_SET_PDEATHSIG = 1
 POLL_S = 0.05
 TAIL_BYTES = 8192
 
@@ -86,14 +84,13 @@ class Children:
         with log.open(mode) as output:
             written = output.tell()
             process = subprocess.Popen(
-                command,
+                dying_with_us(command),
                 cwd=self._cwd,
                 env={**os.environ, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 process_group=0,
-                preexec_fn=_dying_with(os.getpid()),  # noqa: PLW1509 - it takes no lock
             )
         child = Child(name, log, process, written)
         self._running.append(child)
@@ -143,15 +140,11 @@ def _signal_group(child: Child, number: signal.Signals) -> None:
         os.killpg(child.process.pid, number)
 
 
-def _dying_with(parent: int) -> Callable[[], None] | None:
-    """Returns what a new process does so that it's killed as soon as `parent` is gone."""
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
+def dying_with_us(command: Sequence[str]) -> list[str]:
+    """Returns a command whose process is killed as soon as the thread that started it is gone.
 
-    def prepare() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the kernel was told
-            os._exit(1)
-
-    return prepare
+    Where util-linux is (Linux). Nothing of ours runs between fork and exec: in a process with
+    threads, as gRPC's, that can crash.
+    """
+    program = shutil.which("setpriv")
+    return [*((program, "--pdeathsig", "KILL", "--") if program else ()), *command]

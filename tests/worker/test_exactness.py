@@ -23,6 +23,7 @@ from worker.model.interface import Model
 from worker.text.tokenizer import Tokenizer
 
 NEW_TOKENS = 16
+SLOW = pytest.mark.slow
 FEW = [0, 11, 20, 30, 38, 47]
 UNDER_PRESSURE = [0, 11, 20, 30, 38, 12, 13, 14, 15, 16]
 
@@ -117,16 +118,25 @@ def test_fifty_prompts_together_are_the_same_cold_and_warm(
     assert (gained > 0) == (cache != "off"), "the cache was not used as meant"
 
 
-@pytest.mark.parametrize("page_size", [1, 16, 64])
-@pytest.mark.parametrize("cache", ["radix", "block", "off"])
-@pytest.mark.parametrize("budget", [1, 512])
+# Further paths, on tiny models: test_same_bits.
+ONE_BY_ONE = [
+    pytest.param(1, page_size, cache, marks=[] if page_size == 16 and cache == "radix" else SLOW)
+    for page_size in (1, 16, 64)
+    for cache in ("radix", "block", "off")
+]
+
+
+@pytest.mark.parametrize(
+    ("budget", "page_size", "cache"),
+    [*ONE_BY_ONE, *((512, size, cache) for size in (1, 64) for cache in ("radix", "block", "off"))],
+)
 def test_no_page_size_chunk_or_batch_mate_changes_a_token(
     lab: Callable[[Setting], Lab],
     prompts: list[list[int]],
     answers: list[list[int]],
+    budget: int,
     page_size: int,
     cache: str,
-    budget: int,
 ) -> None:
     setting = Setting(cache=cache, page_size=page_size, budget=budget)
     setting = replace(setting, running=1 if budget == 1 else 64)
@@ -234,13 +244,14 @@ def test_pressure_and_preemption_change_nothing(
     assert worker.scheduler.counters.preemptions > 0, "the pool was not under pressure"
 
 
-def test_two_equal_prompts_in_one_step_stay_right_for_200_tokens(
-    lab: Callable[[Setting], Lab], prompts: list[list[int]]
+@pytest.mark.parametrize("count", [60, pytest.param(200, marks=pytest.mark.slow)])
+def test_two_equal_prompts_in_one_step_stay_right(
+    lab: Callable[[Setting], Lab], prompts: list[list[int]], count: int
 ) -> None:
-    alone = lab(Setting(cache="off")).run([prompts[49]], 200)[0]
+    alone = lab(Setting(cache="off")).run([prompts[49]], count)[0]
     for cache in ("radix", "block"):
         worker = lab(Setting(cache=cache))
-        assert worker.run([prompts[49], prompts[49]], 200) == [alone, alone]
+        assert worker.run([prompts[49], prompts[49]], count) == [alone, alone]
 
 
 def test_two_continuations_of_one_prompt_share_a_copied_page(

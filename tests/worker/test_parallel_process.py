@@ -135,6 +135,7 @@ async def test_sigterm_hands_back_what_runs_and_leaves_no_process(worker: Split)
     await client.channel.close(None)
 
 
+@pytest.mark.slow
 async def test_a_rank_outlives_the_terminal_s_signals_but_not_its_killed_worker(
     worker: Split,
 ) -> None:

@@ -16,9 +16,17 @@ from tests.worker.model.tiny import LLAMA_SHAPED, save_tiny
 from worker.model.interface import Model
 from worker.request import TokenLogprobs
 
-FAMILIES = ("llama", "llama-rope-yarn", "mistral", "qwen2", "qwen3")
+SLOW = pytest.mark.slow
+FAMILIES = (
+    *("llama", "mistral", "qwen3"),
+    *(pytest.param(family, marks=SLOW) for family in ("llama-rope-yarn", "qwen2")),
+)
 NEW_TOKENS = 12
 RNG = random.Random(5)
+
+
+# No prompt begins with it.
+STRANGE = 4
 
 
 def some(count: int) -> list[int]:
@@ -85,7 +93,7 @@ def with_mates(worker: Lab) -> Answer:
 def evicted(worker: Lab) -> Answer:
     """Back after others took all pages."""
     alone(worker)
-    answers(worker, *(some(60) for _ in range(6)))
+    answers(worker, *([STRANGE, *some(59)] for _ in range(6)))
     before = worker.scheduler.counters.cached_tokens
     answer = alone(worker)
     assert worker.scheduler.counters.cached_tokens == before

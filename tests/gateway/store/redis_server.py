@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+from pando.children import dying_with_us
+
 START_S = 10.0
-_PR_SET_PDEATHSIG = 1
-
-
-def _die_with_the_tests() -> None:
-    """Tests that are killed leave no server behind (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class RedisServer:
@@ -48,10 +41,9 @@ class RedisServer:
             assert time.monotonic() < deadline, "redis-server doesn't listen"
             if self._process is None or self._process.poll() is not None:
                 self._process = subprocess.Popen(
-                    [self._program, *base, str(self._folder), *flags],
+                    dying_with_us([self._program, *base, str(self._folder), *flags]),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    preexec_fn=_die_with_the_tests,  # noqa: PLW1509 - it only calls the kernel
                 )
             time.sleep(0.01)
 
