@@ -300,6 +300,9 @@ async def test_what_a_worker_hands_back_leaves_before_its_link_ends(
     numbers = range(1, 33)
     for number in numbers:
         await client.submit(number, [1, 2, 3], stopping=ENDLESS)
+    async with asyncio.timeout(20):
+        while worker.service.tallies.accepted < len(numbers):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
     await drain(worker.service, 0)
     worker.servicer.close()
     await client.until(*numbers)
