@@ -1,4 +1,4 @@
-"""Pages for sequences: what the scheduler does with the cache and the pool for one of them.
+"""Pages for sequences, between scheduler and cache (steps 8 and 9 of a request's path).
 
     admit -> (grow, commit) ... -> give_back
 

@@ -293,6 +293,8 @@ class Scheduler:
             self._count(prompt_tokens=sequence.prompt_len, cached_tokens=sequence.cached_tokens)
         self._dequeue(sequence)
         insort(self._running, sequence, key=_arrival)
+        # Also without a row, where no more can be scored: its copy is made by this step, or is not.
+        step.members[sequence.spec.id] = sequence
         self._add_row(step, sequence, step.room_for(sequence))
         return True
 

@@ -16,6 +16,7 @@ from tests.worker.test_scheduler import Driver
 from worker.cache.scope import CacheScope
 from worker.cache.scores import PageScores
 from worker.request import Stopping, TokenScore
+from worker.scheduler import MAX_SCORED
 from worker.sequence import SequenceSpec, pack_tokens
 
 
@@ -170,3 +171,30 @@ def test_scores_come_once_though_a_sequence_is_preempted_later() -> None:
                 assert len(progress.prompt_scores) == 5
     assert sorted(taken) == [1, 2, 3]
     assert driver.scheduler.counters.preemptions > 0
+
+
+def test_a_copy_of_a_step_that_failed_is_not_taken_for_made() -> None:
+    """Its sequence had no row in that step, since no more prompt tokens could be scored."""
+    driver = Driver.make("radix", pages=400, size=4, budget=2000, order="first_come")
+
+    def add(number: int, prompt: list[int]) -> None:
+        driver.prompts[number], driver.output[number] = prompt, []
+        packed = pack_tokens(prompt)
+        spec = SequenceSpec(number, CacheScope(), packed, GREEDY, Stopping(4), score_prompt=True)
+        driver.scheduler.add(spec)
+
+    stem = list(range(300, 310))
+    add(1, stem)
+    driver.run()
+    add(2, [number % 290 for number in range(MAX_SCORED + 100)])
+    add(3, [*stem[:7], 1, 2, 3])
+    plan = driver.scheduler.plan()
+    assert plan is not None
+    assert [row.sequence_id for row in plan.rows] == [2]
+    assert len(plan.copies) == 1
+    failed = driver.scheduler.fail()
+    driver.run()
+    for number in {2, 3} - set(failed):
+        assert driver.right(number)
+    assert 2 in failed
+    driver.cache.check()

@@ -1,4 +1,7 @@
-"""Which waiting sequence is admitted next: `first_come` or `cache_aware`, behind `interface`."""
+"""Which waiting sequence is admitted next: `first_come` or `cache_aware`, behind `interface`.
+
+Step 8 of a request's path: the scheduler asks whenever a step has room.
+"""
 
 from __future__ import annotations
 

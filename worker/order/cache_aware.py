@@ -23,6 +23,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from worker.cache.interface import TOKEN_BYTES, PrefixCache
 from worker.cache.scope import Account, Root
@@ -125,12 +126,12 @@ class CacheAware:
     def begin(self, now: int) -> None:  # noqa: ARG002
         """Matches some of those again under whom the cache grew."""
         self._plan += 1
-        for waiter in list(self._stale)[:REMATCHES]:
+        for waiter in list(islice(self._stale, REMATCHES)):
             del self._stale[waiter]
             self._match(waiter)
-            if not waiter.is_parked or waiter.frontier not in self._flights:
-                waiter.is_parked = False
-                self._push(waiter)
+            # Whose prefill it waits for now, if for any, is seen when its turn comes.
+            waiter.is_parked = False
+            self._push(waiter)
 
     def head(self) -> Sequence | None:
         """Returns who is next, matched just now and waiting for no prefill."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.errors import ContextLengthExceeded, InvalidRequest
+from worker.text.agreement import common_length
 from worker.text.conversation import normalised
 from worker.text.marks import Marks
 from worker.text.pieces import Encoded, Pieces
@@ -161,7 +162,7 @@ class ChatTemplate:
                 every_side = most is None or k <= FEW_MESSAGES
                 texts = self._ways(chat, k) if every_side else self._likely_ways(chat, k)
                 stable = self._common_tokens(chat, texts, encoded.recall)
-                position = _common_length(stable, prompt)
+                position = common_length(stable, prompt)
                 position = position if most is None else min(position, most)
                 self._remember(digests[k], prompt, position)
             found[k] = most = position
@@ -266,12 +267,4 @@ def _digest(data: bytes) -> bytes:
 def _common_start(texts: Sequence[str]) -> str:
     """The longest text with which all begin: that of the first and the last in order."""
     first, last = min(texts), max(texts)
-    return first[: _common_length(first, last)]
-
-
-def _common_length(first: Sequence[object], second: Sequence[object]) -> int:
-    """How many leading members are the same."""
-    shorter = min(len(first), len(second))
-    if first[:shorter] == second[:shorter]:
-        return shorter
-    return next(index for index in range(shorter) if first[index] != second[index])
+    return first[: common_length(first, last)]

@@ -16,6 +16,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from worker.text.agreement import common_length
 from worker.text.marks import special_pattern
 from worker.text.seam import Seam, Seams
 from worker.text.settled import MARGIN, Words
@@ -122,7 +123,7 @@ class PlainText:
         """Returns how texts are written that begin with the answer, the last to begin first."""
         spans = whole.spans
         if said is None:
-            return [_Way(0, 0, _common_length(spans.ids, ids))]
+            return [_Way(0, 0, common_length(spans.ids, ids))]
         special = self._seams.before_special(said, spans)
         found = [(0, self._settled_seam(said, whole))]
         if special is not None:
@@ -131,7 +132,7 @@ class PlainText:
             _Way(
                 begins,
                 seam.num_said - seam.num_own if seam else 0,
-                _common_length(_joined(said, seam, spans), ids),
+                common_length(_joined(said, seam, spans), ids),
             )
             for begins, seam in found
         ]
@@ -145,15 +146,3 @@ def _joined(said: Said, seam: Seam | None, spans: Spans) -> list[int]:
     if seam is None:
         return spans.ids
     return said.ids[: seam.num_said].tolist() + spans.ids[seam.num_own :]
-
-
-def _common_length(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many leading ids are the same: found by halves, each compared at once."""
-    low, high = 0, min(len(first), len(second))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if first[low:middle] == second[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -22,6 +22,8 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from worker.text.agreement import common_length
+
 # What an entry costs beside its text and its ids: keys, digest, places in three tables.
 ENTRY_BYTES = 512
 # Texts looked at before a prompt is taken for a new one: of those that begin alike, the longest
@@ -129,7 +131,7 @@ class TurnMemory:
                 if text.startswith(found):
                     self._entries.move_to_end((place, found))
                     return self._entries[(place, found)]
-                text = text[: _shared(text, found)]
+                text = text[: common_length(text, found)]
             return None
 
     def _forget_oldest(self) -> None:
@@ -158,15 +160,3 @@ class Recall:
         if key not in self._found:
             self._found[key] = self._memory.find(Place(self._namespace, behind), text)
         return self._found[key]
-
-
-def _shared(first: str, second: str) -> int:
-    """With how many characters both begin."""
-    low, high = 0, min(len(first), len(second))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if first[low:middle] == second[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -376,3 +376,24 @@ def test_short_ones_do_not_take_the_last_place_from_a_long_one_for_ever() -> Non
         if long in driver.ended:
             break
     assert long in driver.ended
+
+
+def test_who_needs_what_another_prefill_computes_now_waits_for_that_one() -> None:
+    """It left the first prefill half way; the second one brings its page, and ends earlier."""
+    queue = Queue.make()
+    order, cache = queue.order, queue.order._cache
+    waiting = queue.add(40)
+    order.begin(0)
+    frontier = order._waiters[waiting.spec.id].frontier
+    assert frontier is not None
+    order.computes(Sequence(replace(waiting.spec, id=98)), frontier)
+    assert order.head() is None
+    # The page is there, and what comes behind it is computed by another one.
+    following = (7, frontier[1])
+    order.computes(Sequence(replace(waiting.spec, id=99)), following)
+    order._grown(*frontier)
+    cache.match_pages = lambda *_: (1, 7)  # type: ignore[method-assign]
+    order.begin(0)
+    assert order.head() is None
+    order.computes(Sequence(replace(waiting.spec, id=99)), None)
+    assert order.head() is waiting
