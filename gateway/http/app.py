@@ -220,7 +220,7 @@ class Generation:
     async def _chat(self, body: bytes, caller: Caller) -> Order:
         limits, size = self._service.config.limits, len(body)
         request = await worked(size, partial(read_chat, body, limits))
-        model = self._service.catalogue.resolve(request.model, caller.tenant)
+        model = self._model(request, caller.tenant)
         answer = ChatAnswer(self._heading("chatcmpl", request), _wants_usage(request))
         job = await worked(size, partial(chat_job, request, model, caller))
         return Order(job, answer, bool(request.stream))
@@ -228,12 +228,20 @@ class Generation:
     async def _completion(self, body: bytes, caller: Caller) -> Order:
         config, size = self._service.config, len(body)
         request = await worked(size, partial(read_completion, body, config.limits))
-        model = self._service.catalogue.resolve(request.model, caller.tenant)
+        model = self._model(request, caller.tenant)
         heading = self._heading("cmpl", request)
         answer = CompletionAnswer(heading, _wants_usage(request), bool(request.logprobs))
         lead = config.routing.completion_key_chars
         job = await worked(size, partial(completion_job, request, model, caller, lead))
         return Order(job, answer, bool(request.stream))
+
+    def _model(self, request: SharedFields, tenant: Tenant) -> str:
+        """What workers call it. Raises GatewayError."""
+        catalogue = self._service.catalogue
+        model = catalogue.resolve(request.model, tenant)
+        if request.prompt_logprobs is not None:
+            catalogue.check_scores(model)
+        return model
 
     def _heading(self, kind: str, request: SharedFields) -> Heading:
         service = self._service

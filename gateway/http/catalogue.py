@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gateway.errors import ModelNotFound, NoWorker
+from gateway.errors import InvalidRequest, ModelNotFound, NoWorker
 from gateway.fleet.workers import Fleet
 from gateway.tenancy.tenants import Tenant
 
@@ -35,3 +35,16 @@ class Catalogue:
             settled = self.fleet.ready and self.fleet.settled
             raise ModelNotFound(name) if settled else NoWorker("the workers are not all known yet")
         return model
+
+    def check_scores(self, model: str) -> None:
+        """Refuse prompt scores where only foreign servers are, which tell none.
+
+        Raises InvalidRequest.
+        """
+        serving = self.fleet.serving(model).values()
+        if serving and not any(worker.info.resumes for worker in serving):
+            raise InvalidRequest(
+                "Unsupported parameter: the servers of this model tell no 'prompt_logprobs'.",
+                param="prompt_logprobs",
+                code="unsupported_parameter",
+            )

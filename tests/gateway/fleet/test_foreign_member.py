@@ -184,3 +184,19 @@ async def test_an_answer_that_never_ends_is_not_waited_for(
     async with fake_server(port, refuse(200, {}), models=dripping):
         front = await serve(foreign=(member(f"http://127.0.0.1:{port}", timeout_s=0.2),))
         await front.until(lambda: "it took too long" in caplog.text)
+
+
+async def test_prompt_logprobs_are_refused_by_name_where_no_worker_of_ours_is(
+    serve: Serve,
+) -> None:
+    (port,) = free_ports(1)
+    async with fake_server(port, ANSWER):
+        front = await serve(foreign=(member(f"http://127.0.0.1:{port}"),))
+        await front.until_linked("f0")
+        body = {**CHAT, "prompt_logprobs": 0}
+        answer = await front.http.post("/v1/chat/completions", json=body)
+        assert answer.status_code == 400
+        error = answer.json()["error"]
+        assert (error["param"], error["code"]) == ("prompt_logprobs", "unsupported_parameter")
+        assert (await front.http.post("/v1/chat/completions", json=CHAT)).status_code == 200
+        front.assert_nothing_is_left()
