@@ -298,6 +298,8 @@ async def test_what_a_worker_hands_back_leaves_before_its_link_ends(
     worker: Worker, client: Client
 ) -> None:
     numbers = range(1, 33)
+    go = threading.Event()
+    worker.runner.on_layer = lambda: assert_true(go.wait(10))
     for number in numbers:
         await client.submit(number, [1, 2, 3], stopping=ENDLESS)
     async with asyncio.timeout(20):
@@ -305,6 +307,7 @@ async def test_what_a_worker_hands_back_leaves_before_its_link_ends(
             await asyncio.sleep(0.01)
     await drain(worker.service, 0)
     worker.servicer.close()
+    go.set()
     await client.until(*numbers)
     assert all(len(client.ends[number]) == 1 for number in numbers)
     codes = {
