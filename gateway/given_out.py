@@ -33,7 +33,7 @@ class GivenOut:
         self.num_tokens += output.num_tokens
         self.has_scores |= bool(output.prompt_scores)
         choice.token_ids += output.token_ids
-        choice.text_chars += len(output.text)
+        choice.text_chars = output.text_chars or choice.text_chars + len(output.text)
         choice.finished = output.finish_reason is not None
 
     @property

@@ -39,12 +39,33 @@ class Stopping(msgspec.Struct, frozen=True):
     include_stop: bool = False
 
 
+class ToolMode(enum.Enum):
+    """Whether tools are called; the values are the contract's names."""
+
+    AUTO = "AUTO"
+    NONE = "NONE"
+    REQUIRED = "REQUIRED"
+
+
+class ToolChoice(msgspec.Struct, frozen=True):
+    """How the tools may be used. name: with REQUIRED, of this name. single: at most one call."""
+
+    mode: ToolMode = ToolMode.AUTO
+    name: str = ""
+    single: bool = False
+
+
 class ChatPrompt(msgspec.Struct, frozen=True):
-    """Messages, tools and template variables as JSON bytes; empty tools or variables: none."""
+    """Messages, tools and template variables as JSON bytes; empty tools or variables: none.
+
+    keep_reasoning: it is not told apart from text.
+    """
 
     messages: bytes
     tools: bytes = b""
     template_kwargs: bytes = b""
+    tool_choice: ToolChoice = ToolChoice()
+    keep_reasoning: bool = False
 
 
 class TextPrompt(msgspec.Struct, frozen=True):
@@ -59,7 +80,43 @@ class TokenPrompt(msgspec.Struct, frozen=True):
     token_ids: bytes
 
 
-Prompt = ChatPrompt | TextPrompt | TokenPrompt
+class PairPrompt(msgspec.Struct, frozen=True):
+    """A query and a document; the worker writes them as its model wants. instruction "": none."""
+
+    query: str
+    document: str
+    instruction: str = ""
+
+
+Prompt = ChatPrompt | TextPrompt | TokenPrompt | PairPrompt
+
+
+class Want(enum.Enum):
+    """What is wanted of a prompt; the values are the contract's names.
+
+    TOKENS: its ids. TEXT: the text of a prompt of ids. VALUES: a pair's score, else an embedding.
+    """
+
+    GENERATION = "GENERATION"
+    TOKENS = "TOKENS"
+    TEXT = "TEXT"
+    VALUES = "VALUES"
+
+
+class Language(enum.Enum):
+    """In what a constraint is written; the values are the contract's field names."""
+
+    JSON_SCHEMA = "json_schema"
+    REGEX = "regex"
+    GRAMMAR = "grammar"
+
+
+class Constraint(msgspec.Struct, frozen=True):
+    """What every choice must conform to: a source in a language, or one of these texts."""
+
+    language: Language = Language.REGEX
+    source: str = ""
+    choices: tuple[str, ...] = ()
 
 
 class Unit(enum.Enum):
@@ -83,7 +140,8 @@ class Boundary(msgspec.Struct, frozen=True):
 class Decoding(msgspec.Struct, frozen=True):
     """How the answer is made: n choices; top_logprobs None: no logprobs, else so many more.
 
-    score_prompt: whether the logprobs of the prompt's own tokens are wanted.
+    score_prompt: whether the logprobs of the prompt's own tokens are wanted. echo: whether its text
+    is. constraint None: the answer is free.
     """
 
     sampling: Sampling
@@ -91,6 +149,8 @@ class Decoding(msgspec.Struct, frozen=True):
     n: int = 1
     top_logprobs: int | None = None
     score_prompt: bool = False
+    echo: bool = False
+    constraint: Constraint | None = None
 
 
 class Resume(msgspec.Struct, frozen=True):
@@ -132,6 +192,7 @@ class Ask(msgspec.Struct, frozen=True):
     resume: tuple[Resume, ...] = ()
     share: Share = Share()
     public_messages: int = 0
+    want: Want = Want.GENERATION
 
 
 class FinishReason(enum.Enum):
@@ -157,19 +218,34 @@ class TokenLogprobs(msgspec.Struct, frozen=True):
 
 
 class PromptScore(msgspec.Struct, frozen=True, gc=False):
-    """A prompt token, its logprob given those before it, and its rank among all ids, from 1."""
+    """A prompt token, its logprob given those before it, and its rank among all ids, from 1.
+
+    The first token, whose probability nothing gives, has rank 0. best: the most probable one where
+    that is another.
+    """
 
     token_id: int
     token: bytes
     logprob: float
     rank: int
+    best: Logprob | None = None
+
+
+class ToolCallDelta(msgspec.Struct, frozen=True, gc=False):
+    """More of a choice's call number `index`. name: with its first delta, whole; else empty."""
+
+    index: int
+    name: str = ""
+    arguments: str = ""
 
 
 class Output(msgspec.Struct, frozen=True):
     """New tokens of one choice. Text may lag behind the tokens, and come without any.
 
     unnamed_tokens: those whose ids a foreign server does not tell. prompt_scores: of every prompt
-    token but the first, once, if they were asked for.
+    token, once, if they were asked for; so prompt_text. reasoning, tool_calls: parts of the text
+    that stand here in its place. text_chars: characters of the whole text given out so far, as what
+    ever; 0: so many as `text` had. values: a score or an embedding.
     """
 
     choice: int
@@ -179,6 +255,11 @@ class Output(msgspec.Struct, frozen=True):
     finish_reason: FinishReason | None = None
     unnamed_tokens: int = 0
     prompt_scores: tuple[PromptScore, ...] = ()
+    reasoning: str = ""
+    tool_calls: tuple[ToolCallDelta, ...] = ()
+    text_chars: int = 0
+    values: tuple[float, ...] = ()
+    prompt_text: str = ""
 
     @property
     def num_tokens(self) -> int:

@@ -7,6 +7,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Want(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WANT_UNSPECIFIED: _ClassVar[Want]
+    GENERATION: _ClassVar[Want]
+    TOKENS: _ClassVar[Want]
+    TEXT: _ClassVar[Want]
+    VALUES: _ClassVar[Want]
+
 class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     FINISH_REASON_UNSPECIFIED: _ClassVar[FinishReason]
@@ -22,6 +30,11 @@ class FailureCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CANCELLED: _ClassVar[FailureCode]
     INTERNAL: _ClassVar[FailureCode]
     DRAINING: _ClassVar[FailureCode]
+WANT_UNSPECIFIED: Want
+GENERATION: Want
+TOKENS: Want
+TEXT: Want
+VALUES: Want
 FINISH_REASON_UNSPECIFIED: FinishReason
 STOP: FinishReason
 LENGTH: FinishReason
@@ -54,7 +67,7 @@ class GatewayHello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., gateway: _Optional[str] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "trace_id", "tenant", "namespace", "chat", "text", "token_ids", "sampling", "stopping", "n", "top_logprobs", "boundaries", "expected_tokens", "resume", "share", "public_messages", "score_prompt")
+    __slots__ = ("request_id", "trace_id", "tenant", "namespace", "chat", "text", "token_ids", "pair", "sampling", "stopping", "n", "top_logprobs", "boundaries", "expected_tokens", "resume", "share", "public_messages", "score_prompt", "constraint", "want", "echo")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TRACE_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +75,7 @@ class Submit(_message.Message):
     CHAT_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    PAIR_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     STOPPING_FIELD_NUMBER: _ClassVar[int]
     N_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +86,9 @@ class Submit(_message.Message):
     SHARE_FIELD_NUMBER: _ClassVar[int]
     PUBLIC_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     SCORE_PROMPT_FIELD_NUMBER: _ClassVar[int]
+    CONSTRAINT_FIELD_NUMBER: _ClassVar[int]
+    WANT_FIELD_NUMBER: _ClassVar[int]
+    ECHO_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     trace_id: str
     tenant: str
@@ -79,6 +96,7 @@ class Submit(_message.Message):
     chat: ChatPrompt
     text: str
     token_ids: bytes
+    pair: PairPrompt
     sampling: Sampling
     stopping: Stopping
     n: int
@@ -89,7 +107,28 @@ class Submit(_message.Message):
     share: Share
     public_messages: int
     score_prompt: bool
-    def __init__(self, request_id: _Optional[int] = ..., trace_id: _Optional[str] = ..., tenant: _Optional[str] = ..., namespace: _Optional[bytes] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., text: _Optional[str] = ..., token_ids: _Optional[bytes] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., stopping: _Optional[_Union[Stopping, _Mapping]] = ..., n: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., expected_tokens: _Optional[int] = ..., resume: _Optional[_Iterable[_Union[Resume, _Mapping]]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., public_messages: _Optional[int] = ..., score_prompt: _Optional[bool] = ...) -> None: ...
+    constraint: Constraint
+    want: Want
+    echo: bool
+    def __init__(self, request_id: _Optional[int] = ..., trace_id: _Optional[str] = ..., tenant: _Optional[str] = ..., namespace: _Optional[bytes] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., text: _Optional[str] = ..., token_ids: _Optional[bytes] = ..., pair: _Optional[_Union[PairPrompt, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., stopping: _Optional[_Union[Stopping, _Mapping]] = ..., n: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., expected_tokens: _Optional[int] = ..., resume: _Optional[_Iterable[_Union[Resume, _Mapping]]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., public_messages: _Optional[int] = ..., score_prompt: _Optional[bool] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ..., want: _Optional[_Union[Want, str]] = ..., echo: _Optional[bool] = ...) -> None: ...
+
+class Constraint(_message.Message):
+    __slots__ = ("json_schema", "regex", "grammar", "choices")
+    JSON_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    REGEX_FIELD_NUMBER: _ClassVar[int]
+    GRAMMAR_FIELD_NUMBER: _ClassVar[int]
+    CHOICES_FIELD_NUMBER: _ClassVar[int]
+    json_schema: str
+    regex: str
+    grammar: str
+    choices: Choices
+    def __init__(self, json_schema: _Optional[str] = ..., regex: _Optional[str] = ..., grammar: _Optional[str] = ..., choices: _Optional[_Union[Choices, _Mapping]] = ...) -> None: ...
+
+class Choices(_message.Message):
+    __slots__ = ("texts",)
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    texts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, texts: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Share(_message.Message):
     __slots__ = ("priority", "weight", "cache_share", "cache_cap")
@@ -116,14 +155,48 @@ class Resume(_message.Message):
     def __init__(self, choice: _Optional[int] = ..., token_ids: _Optional[bytes] = ..., text_chars: _Optional[int] = ..., finished: _Optional[bool] = ...) -> None: ...
 
 class ChatPrompt(_message.Message):
-    __slots__ = ("messages", "tools", "template_kwargs")
+    __slots__ = ("messages", "tools", "template_kwargs", "tool_choice", "keep_reasoning")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     TOOLS_FIELD_NUMBER: _ClassVar[int]
     TEMPLATE_KWARGS_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CHOICE_FIELD_NUMBER: _ClassVar[int]
+    KEEP_REASONING_FIELD_NUMBER: _ClassVar[int]
     messages: bytes
     tools: bytes
     template_kwargs: bytes
-    def __init__(self, messages: _Optional[bytes] = ..., tools: _Optional[bytes] = ..., template_kwargs: _Optional[bytes] = ...) -> None: ...
+    tool_choice: ToolChoice
+    keep_reasoning: bool
+    def __init__(self, messages: _Optional[bytes] = ..., tools: _Optional[bytes] = ..., template_kwargs: _Optional[bytes] = ..., tool_choice: _Optional[_Union[ToolChoice, _Mapping]] = ..., keep_reasoning: _Optional[bool] = ...) -> None: ...
+
+class ToolChoice(_message.Message):
+    __slots__ = ("mode", "name", "single")
+    class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        MODE_UNSPECIFIED: _ClassVar[ToolChoice.Mode]
+        AUTO: _ClassVar[ToolChoice.Mode]
+        NONE: _ClassVar[ToolChoice.Mode]
+        REQUIRED: _ClassVar[ToolChoice.Mode]
+    MODE_UNSPECIFIED: ToolChoice.Mode
+    AUTO: ToolChoice.Mode
+    NONE: ToolChoice.Mode
+    REQUIRED: ToolChoice.Mode
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SINGLE_FIELD_NUMBER: _ClassVar[int]
+    mode: ToolChoice.Mode
+    name: str
+    single: bool
+    def __init__(self, mode: _Optional[_Union[ToolChoice.Mode, str]] = ..., name: _Optional[str] = ..., single: _Optional[bool] = ...) -> None: ...
+
+class PairPrompt(_message.Message):
+    __slots__ = ("query", "document", "instruction")
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENT_FIELD_NUMBER: _ClassVar[int]
+    INSTRUCTION_FIELD_NUMBER: _ClassVar[int]
+    query: str
+    document: str
+    instruction: str
+    def __init__(self, query: _Optional[str] = ..., document: _Optional[str] = ..., instruction: _Optional[str] = ...) -> None: ...
 
 class Sampling(_message.Message):
     __slots__ = ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "seed", "logit_bias")
@@ -263,7 +336,7 @@ class Snapshot(_message.Message):
     def __init__(self, stored: _Optional[_Iterable[_Union[CacheEvent, _Mapping]]] = ...) -> None: ...
 
 class Output(_message.Message):
-    __slots__ = ("request_id", "choice", "text", "token_ids", "logprobs", "finish_reason", "stop_reason", "prompt_scores")
+    __slots__ = ("request_id", "choice", "text", "token_ids", "logprobs", "finish_reason", "stop_reason", "prompt_scores", "reasoning", "tool_calls", "text_chars", "values", "prompt_text")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CHOICE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -272,6 +345,11 @@ class Output(_message.Message):
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     STOP_REASON_FIELD_NUMBER: _ClassVar[int]
     PROMPT_SCORES_FIELD_NUMBER: _ClassVar[int]
+    REASONING_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_CHARS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TEXT_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     choice: int
     text: str
@@ -280,19 +358,40 @@ class Output(_message.Message):
     finish_reason: FinishReason
     stop_reason: str
     prompt_scores: _containers.RepeatedCompositeFieldContainer[PromptScore]
-    def __init__(self, request_id: _Optional[int] = ..., choice: _Optional[int] = ..., text: _Optional[str] = ..., token_ids: _Optional[bytes] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., stop_reason: _Optional[str] = ..., prompt_scores: _Optional[_Iterable[_Union[PromptScore, _Mapping]]] = ...) -> None: ...
+    reasoning: str
+    tool_calls: _containers.RepeatedCompositeFieldContainer[ToolCallDelta]
+    text_chars: int
+    values: _containers.RepeatedScalarFieldContainer[float]
+    prompt_text: str
+    def __init__(self, request_id: _Optional[int] = ..., choice: _Optional[int] = ..., text: _Optional[str] = ..., token_ids: _Optional[bytes] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., stop_reason: _Optional[str] = ..., prompt_scores: _Optional[_Iterable[_Union[PromptScore, _Mapping]]] = ..., reasoning: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCallDelta, _Mapping]]] = ..., text_chars: _Optional[int] = ..., values: _Optional[_Iterable[float]] = ..., prompt_text: _Optional[str] = ...) -> None: ...
+
+class ToolCallDelta(_message.Message):
+    __slots__ = ("index", "name", "arguments")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    name: str
+    arguments: str
+    def __init__(self, index: _Optional[int] = ..., name: _Optional[str] = ..., arguments: _Optional[str] = ...) -> None: ...
 
 class PromptScore(_message.Message):
-    __slots__ = ("token_id", "token", "logprob", "rank")
+    __slots__ = ("token_id", "token", "logprob", "rank", "best_id", "best_token", "best_logprob")
     TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     LOGPROB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
+    BEST_ID_FIELD_NUMBER: _ClassVar[int]
+    BEST_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    BEST_LOGPROB_FIELD_NUMBER: _ClassVar[int]
     token_id: int
     token: bytes
     logprob: float
     rank: int
-    def __init__(self, token_id: _Optional[int] = ..., token: _Optional[bytes] = ..., logprob: _Optional[float] = ..., rank: _Optional[int] = ...) -> None: ...
+    best_id: int
+    best_token: bytes
+    best_logprob: float
+    def __init__(self, token_id: _Optional[int] = ..., token: _Optional[bytes] = ..., logprob: _Optional[float] = ..., rank: _Optional[int] = ..., best_id: _Optional[int] = ..., best_token: _Optional[bytes] = ..., best_logprob: _Optional[float] = ...) -> None: ...
 
 class TokenLogprobs(_message.Message):
     __slots__ = ("sampled", "top")

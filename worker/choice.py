@@ -36,6 +36,7 @@ class Choice:
     owed: str = ""
     tokens: list[int] = field(default_factory=list)
     given: list[str] = field(default_factory=list)
+    num_chars: int = 0
 
     @classmethod
     def open(cls, index: int, rules: StopRules, detokenizer: Detokenizer) -> Choice:
@@ -56,11 +57,17 @@ class Choice:
         self.num_tokens += 1
         text, self.owed = self.owed + text, ""
         self.tokens.append(token)
-        self.given.append(text)
+        self._give(text)
         reason = FinishReason.STOP if stop is not None else finish
         self.finished = reason is not None
         return Output(
-            self.index, text, [token], [] if logprobs is None else [logprobs], reason, stop
+            self.index,
+            text,
+            [token],
+            [] if logprobs is None else [logprobs],
+            reason,
+            stop,
+            text_chars=self.num_chars,
         )
 
     def replay(self, resumed: Resumed, stopping: Stopping) -> Output | None:
@@ -84,13 +91,17 @@ class Choice:
             )
         self.owed = text[resumed.text_chars :]
         self.tokens += shown
-        self.given.append(text[: resumed.text_chars])
+        self._give(text[: resumed.text_chars])
         reason = FinishReason.STOP if stop is not None else finish
         if reason is None:
             return None
         self.finished = True
-        self.given.append(self.owed)
-        return Output(self.index, self.owed, [], [], reason, stop)
+        self._give(self.owed)
+        return Output(self.index, self.owed, [], [], reason, stop, text_chars=self.num_chars)
+
+    def _give(self, text: str) -> None:
+        self.given.append(text)
+        self.num_chars += len(text)
 
     def _text(self, tokens: list[int], finish: FinishReason | None) -> tuple[str, str | None]:
         """Returns the text that the next tokens set free, and the stop string that ended it.

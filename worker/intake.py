@@ -22,7 +22,7 @@ from worker.sequence import (
     pack_tokens,
     unpack_tokens,
 )
-from worker.submission import ChatInput, NamedBoundary, Submission, Unit
+from worker.submission import ChatInput, NamedBoundary, PairInput, Submission, Unit
 from worker.text.chat import ChatTemplate
 from worker.text.plain import PlainText
 from worker.text.seam import Seams
@@ -152,6 +152,8 @@ class Intake:
             return self._encode_chat(submission, prompt)
         if isinstance(prompt, str):
             return self._encode_text(submission, prompt)
+        if isinstance(prompt, PairInput):
+            raise InvalidRequest("model", "This model generates text; it does not score.")
         if len(prompt) % TOKEN_BYTES:
             raise InvalidRequest("prompt", "prompt holds a broken token id.")
         self._check_ids(unpack_tokens(prompt), "prompt")

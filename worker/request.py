@@ -74,7 +74,15 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class TokenScore:
-    """A prompt token's logprob, given those before it, and its rank among all ids, from 1."""
+    """A prompt token's logprob, given those before it, and its rank among all ids, from 1.
+
+    best: the most likely id and its logprob, where that is another one.
+    """
 
     logprob: float
     rank: int
+    best: tuple[int, float] | None = None
+
+
+# Of a prompt's first token, whose probability nothing gives.
+UNSCORED = TokenScore(0.0, 0)

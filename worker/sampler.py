@@ -121,8 +121,13 @@ def uniform(seed: int, choice: int, position: int) -> float:
 def score(logits: torch.Tensor, target: int) -> TokenScore:
     """Returns the score of one id under one row of float32 logits [vocab]."""
     row = logits.double()
-    logprob = float(row[target] - torch.logsumexp(row, dim=-1))
-    return TokenScore(logprob, 1 + int((row > row[target]).sum()))
+    total = torch.logsumexp(row, dim=-1)
+    rank = 1 + int((row > row[target]).sum())
+    best = None
+    if rank > 1:
+        first = int(row.argmax())
+        best = (first, float(row[first] - total))
+    return TokenScore(float(row[target] - total), rank, best)
 
 
 def _logprobs(logits: torch.Tensor, token: int, top: int | None) -> TokenLogprobs | None:

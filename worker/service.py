@@ -33,7 +33,7 @@ from worker.errors import (
 from worker.intake import Intake, Prepared, specs
 from worker.scheduler import Progress
 from worker.stream import RequestStream
-from worker.submission import ChatInput, Output, Submission, Usage
+from worker.submission import ChatInput, Output, PairInput, Submission, Usage
 from worker.text.tokenizer import Tokenizer
 from worker.text.turns import Opening, TurnIds
 
@@ -364,6 +364,8 @@ def _size(submission: Submission) -> int:
     begun = sum(len(one.tokens) for one in submission.resume)
     if isinstance(prompt, ChatInput):
         return len(prompt.messages) + len(prompt.tools) + begun
+    if isinstance(prompt, PairInput):
+        return len(prompt.query) + len(prompt.document) + len(prompt.instruction)
     return len(prompt) + begun
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from worker.choice import Choice
-from worker.request import Stopping
+from worker.request import UNSCORED, Stopping
 from worker.scheduler import Progress
 from worker.sequence import SequenceSpec, unpack_tokens
 from worker.submission import ChatInput, Output, Submission, Usage
@@ -57,7 +57,7 @@ class RequestStream:
         self._by_sequence = {spec.id: self.choices[spec.choice] for spec in specs}
         self._first = specs[0].id if specs else None
         if any(spec.score_prompt for spec in specs):
-            self._scored = unpack_tokens(specs[0].prompt)[1:]
+            self._scored = unpack_tokens(specs[0].prompt)
 
     @property
     def open_choices(self) -> list[int]:
@@ -91,5 +91,5 @@ class RequestStream:
         output = choice.push(progress.token, progress.finish, progress.logprobs)
         if output is None or progress.prompt_scores is None:
             return output
-        scores = list(zip(self._scored, progress.prompt_scores, strict=True))
+        scores = list(zip(self._scored, (UNSCORED, *progress.prompt_scores), strict=True))
         return replace(output, prompt_scores=scores)

@@ -8,13 +8,77 @@ from dataclasses import dataclass, field
 from worker.request import FinishReason, Sampling, TokenLogprobs, TokenScore
 
 
+class ToolMode(enum.Enum):
+    """Whether tools are called: as the model likes, never, or at least one."""
+
+    AUTO = "auto"
+    NONE = "none"
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """How the tools may be used. name: with REQUIRED, of this name. single: at most one call."""
+
+    mode: ToolMode = ToolMode.AUTO
+    name: str = ""
+    single: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class ChatInput:
-    """JSON text of the messages, the tools and further template variables; empty: none."""
+    """JSON text of the messages, the tools and further template variables; empty: none.
+
+    keep_reasoning: it is not told apart from text.
+    """
 
     messages: bytes
     tools: bytes = b""
     template_kwargs: bytes = b""
+    tool_choice: ToolChoice = ToolChoice()
+    keep_reasoning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PairInput:
+    """A query and a document whose relevance is asked for. instruction: empty: none."""
+
+    query: str
+    document: str
+    instruction: str = ""
+
+
+Prompt = ChatInput | PairInput | str | bytes
+
+
+class Want(enum.Enum):
+    """What is wanted of a prompt.
+
+    TOKENS: its ids. TEXT: the text of a prompt of ids. VALUES: a pair's score, else an embedding.
+    """
+
+    GENERATION = "generation"
+    TOKENS = "tokens"
+    TEXT = "text"
+    VALUES = "values"
+
+
+class Language(enum.Enum):
+    """In what a constraint is written."""
+
+    JSON_SCHEMA = "json_schema"
+    REGEX = "regex"
+    GRAMMAR = "grammar"
+    CHOICES = "choices"
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What every choice must conform to: a source in a language, or one of these texts."""
+
+    language: Language
+    source: str = ""
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +139,17 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One request. prompt: a chat, plain text, or packed token ids. seed None: draw one.
+    """One request. prompt: a chat, a pair, plain text, or packed token ids. seed None: draw one.
 
     expected_tokens: what the gateway expects to be computed of the prompt. resume: choices to go
     on with; one that isn't named starts afresh. public_messages: how many of a chat's first
-    messages (and the tools) are shared by all namespaces. score_prompt: whether the scores of the
-    prompt's tokens are wanted, with the first choice that is open.
+    messages (and the tools) are shared by all namespaces. score_prompt, echo: whether the scores of
+    the prompt's tokens, and its text, are wanted, with the first choice that is open. constraint
+    None: the answer is free.
     """
 
     request_id: int
-    prompt: ChatInput | str | bytes
+    prompt: Prompt
     sampling: Sampling = field(default_factory=Sampling)
     seed: int | None = None
     rules: StopRules = field(default_factory=StopRules)
@@ -99,6 +164,9 @@ class Submission:
     share: Share = field(default_factory=Share)
     public_messages: int = 0
     score_prompt: bool = False
+    echo: bool = False
+    constraint: Constraint | None = None
+    want: Want = Want.GENERATION
 
     @property
     def num_open(self) -> int:
@@ -107,10 +175,21 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """More of a choice's call number `index`. name: with its first delta, whole; else empty."""
+
+    index: int
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Output:
     """New tokens of one choice. stop: the stop string that ended it.
 
-    prompt_scores: of the prompt's second token and those behind it, by their ids.
+    prompt_scores: of the prompt's tokens, by their ids. reasoning, tool_calls: parts of the text
+    that stand here in its place. text_chars: characters of the whole text given out so far, as
+    whatever. values: a score or an embedding. prompt_text: the echo.
     """
 
     choice: int
@@ -120,6 +199,11 @@ class Output:
     finish: FinishReason | None = None
     stop: str | None = None
     prompt_scores: list[tuple[int, TokenScore]] = field(default_factory=list)
+    reasoning: str = ""
+    tool_calls: tuple[ToolCallDelta, ...] = ()
+    text_chars: int = 0
+    values: tuple[float, ...] = ()
+    prompt_text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

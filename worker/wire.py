@@ -10,18 +10,25 @@ from proto import worker_pb2 as pb
 from worker.cache.boundaries import BoundaryEvent, EventKind
 from worker.engine import Load
 from worker.errors import RequestFailed, failure_code
-from worker.request import FinishReason, Sampling, TokenLogprobs
+from worker.request import FinishReason, Sampling, TokenLogprobs, TokenScore
 from worker.sequence import pack_tokens
 from worker.submission import (
     ChatInput,
+    Constraint,
+    Language,
     NamedBoundary,
     Output,
+    PairInput,
+    Prompt,
     Resumed,
     Share,
     StopRules,
     Submission,
+    ToolChoice,
+    ToolMode,
     Unit,
     Usage,
+    Want,
 )
 
 PROTOCOL = 1
@@ -34,6 +41,17 @@ _FINISH = {
     None: pb.FINISH_REASON_UNSPECIFIED,
     FinishReason.STOP: pb.STOP,
     FinishReason.LENGTH: pb.LENGTH,
+}
+_WANTS = {
+    pb.GENERATION: Want.GENERATION,
+    pb.TOKENS: Want.TOKENS,
+    pb.TEXT: Want.TEXT,
+    pb.VALUES: Want.VALUES,
+}
+_TOOL_MODES = {
+    pb.ToolChoice.AUTO: ToolMode.AUTO,
+    pb.ToolChoice.NONE: ToolMode.NONE,
+    pb.ToolChoice.REQUIRED: ToolMode.REQUIRED,
 }
 _EVENT = {
     EventKind.STORED: pb.CacheEvent.STORED,
@@ -98,6 +116,9 @@ def submission(message: pb.Submit) -> Submission:
         share=_share(message.share),
         public_messages=message.public_messages,
         score_prompt=message.score_prompt,
+        echo=message.echo,
+        constraint=_constraint(message.constraint) if message.HasField("constraint") else None,
+        want=_WANTS.get(message.want, Want.GENERATION),
     )
 
 
@@ -115,12 +136,30 @@ def _fraction(value: float) -> float:
     return min(value, 1.0) if value > 0 else 0.0
 
 
-def _prompt(message: pb.Submit) -> ChatInput | str | bytes:
+def _prompt(message: pb.Submit) -> Prompt:
     kind = message.WhichOneof("prompt")
     if kind == "chat":
         chat = message.chat
-        return ChatInput(chat.messages, chat.tools, chat.template_kwargs)
+        choice = ToolChoice(
+            _TOOL_MODES.get(chat.tool_choice.mode, ToolMode.AUTO),
+            chat.tool_choice.name,
+            chat.tool_choice.single,
+        )
+        return ChatInput(
+            chat.messages, chat.tools, chat.template_kwargs, choice, chat.keep_reasoning
+        )
+    if kind == "pair":
+        return PairInput(message.pair.query, message.pair.document, message.pair.instruction)
     return message.text if kind == "text" else message.token_ids
+
+
+def _constraint(constraint: pb.Constraint) -> Constraint | None:
+    language = constraint.WhichOneof("language")
+    if language is None:
+        return None
+    if language == "choices":
+        return Constraint(Language.CHOICES, choices=tuple(constraint.choices.texts))
+    return Constraint(Language(language), getattr(constraint, language))
 
 
 def _sampling(sampling: pb.Sampling) -> Sampling:
@@ -199,13 +238,26 @@ def output_of(request_id: int, output: Output, token_bytes: Callable[[int], byte
         logprobs=[logprobs(entry) for entry in output.logprobs],
         finish_reason=_FINISH[output.finish],
         stop_reason=output.stop or "",
-        prompt_scores=[
-            pb.PromptScore(
-                token_id=token, token=token_bytes(token), logprob=score.logprob, rank=score.rank
-            )
-            for token, score in output.prompt_scores
+        prompt_scores=[_score_of(*one, token_bytes) for one in output.prompt_scores],
+        reasoning=output.reasoning,
+        tool_calls=[
+            pb.ToolCallDelta(index=call.index, name=call.name, arguments=call.arguments)
+            for call in output.tool_calls
         ],
+        text_chars=output.text_chars,
+        values=output.values,
+        prompt_text=output.prompt_text,
     )
+
+
+def _score_of(token: int, score: TokenScore, token_bytes: Callable[[int], bytes]) -> pb.PromptScore:
+    found = pb.PromptScore(
+        token_id=token, token=token_bytes(token), logprob=score.logprob, rank=score.rank
+    )
+    if score.best is not None:
+        found.best_id, found.best_logprob = score.best
+        found.best_token = token_bytes(score.best[0])
+    return found
 
 
 def done_of(request_id: int, usage: Usage) -> pb.Done:

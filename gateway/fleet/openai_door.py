@@ -31,6 +31,7 @@ from gateway.request import (
     FinishReason,
     Logprob,
     Output,
+    PairPrompt,
     TextPrompt,
     TokenLogprobs,
     Usage,
@@ -68,6 +69,8 @@ def call_of(ask: Ask, model: str, kind: ForeignKind) -> Call:
     if kind == "vllm":
         fields["cache_salt"] = ask.namespace.hex()
     prompt = ask.prompt
+    if isinstance(prompt, PairPrompt):
+        raise InvalidRequest("The server behind this model is asked to generate only.")
     if isinstance(prompt, ChatPrompt):
         if prompt.template_kwargs:
             fields["chat_template_kwargs"] = msgspec.Raw(prompt.template_kwargs)

@@ -15,12 +15,16 @@ from gateway.fleet.workers import WorkerInfo, WorkerLoad
 from gateway.request import (
     Ask,
     ChatPrompt,
+    Constraint,
     FinishReason,
     Logprob,
     Output,
+    PairPrompt,
+    Prompt,
     PromptScore,
     TextPrompt,
     TokenLogprobs,
+    ToolCallDelta,
     Usage,
 )
 from proto import worker_pb2 as pb
@@ -52,16 +56,40 @@ def submit(request_id: int, ask: Ask) -> pb.Submit:
         share=pb.Share(**structs.asdict(ask.share)),
         public_messages=ask.public_messages,
         score_prompt=decoding.score_prompt,
+        echo=decoding.echo,
+        constraint=None if decoding.constraint is None else _constraint(decoding.constraint),
+        want=ask.want.value,
     )
-    prompt = ask.prompt
+    _put_prompt(message, ask.prompt)
+    return message
+
+
+def _put_prompt(message: pb.Submit, prompt: Prompt) -> None:
     if isinstance(prompt, ChatPrompt):
         message.chat.messages = prompt.messages
         message.chat.tools = prompt.tools
         message.chat.template_kwargs = prompt.template_kwargs
+        if prompt.tools:
+            choice = prompt.tool_choice
+            message.chat.tool_choice.CopyFrom(
+                pb.ToolChoice(mode=choice.mode.value, name=choice.name, single=choice.single)
+            )
+        message.chat.keep_reasoning = prompt.keep_reasoning
     elif isinstance(prompt, TextPrompt):
         message.text = prompt.text
+    elif isinstance(prompt, PairPrompt):
+        message.pair.query = prompt.query
+        message.pair.document = prompt.document
+        message.pair.instruction = prompt.instruction
     else:
         message.token_ids = prompt.token_ids
+
+
+def _constraint(constraint: Constraint) -> pb.Constraint:
+    if constraint.choices:
+        return pb.Constraint(choices=pb.Choices(texts=constraint.choices))
+    message = pb.Constraint()
+    setattr(message, constraint.language.value, constraint.source)
     return message
 
 
@@ -106,11 +134,23 @@ def output_of(output: pb.Output) -> Output:
         prompt_scores=tuple(_prompt_score(one) for one in output.prompt_scores)
         if output.prompt_scores
         else (),
+        reasoning=output.reasoning,
+        tool_calls=tuple(
+            ToolCallDelta(call.index, call.name, call.arguments) for call in output.tool_calls
+        )
+        if output.tool_calls
+        else (),
+        text_chars=output.text_chars,
+        values=tuple(output.values) if output.values else (),
+        prompt_text=output.prompt_text,
     )
 
 
 def _prompt_score(one: pb.PromptScore) -> PromptScore:
-    return PromptScore(one.token_id, one.token, one.logprob, one.rank)
+    best = None
+    if one.rank > 1:
+        best = Logprob(one.best_id, one.best_logprob, one.best_token)
+    return PromptScore(one.token_id, one.token, one.logprob, one.rank, best)
 
 
 def _token_logprobs(entry: pb.TokenLogprobs) -> TokenLogprobs:

@@ -376,8 +376,11 @@ def _chat_logprobs(entries: Iterable[TokenLogprobs]) -> ChatLogprobs:
 
 def _prompt_logprobs(scores: Iterable[PromptScore]) -> PromptLogprobs:
     """Nothing for the first token, whose probability nothing before it gives."""
-    entries: PromptLogprobs = [None]
+    entries: PromptLogprobs = []
     for score in scores:
+        if not score.rank:
+            entries.append(None)
+            continue
         logprob = max(score.logprob, _LOWEST_LOGPROB)
         entry = PromptLogprob(logprob, score.rank, _text(score.token))
         entries.append({str(score.token_id): entry})

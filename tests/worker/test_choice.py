@@ -81,7 +81,8 @@ def test_a_choice_cut_anywhere_goes_on_with_the_very_text(
         assert choice.num_tokens == len(whole)
     ended = opened(tokenizer, rules, behind_text)
     output = ended.replay(Resumed(0, pack_tokens(ids[: len(whole)]), len(text)), stopping)
-    assert output == Output(0, "", [], [], whole[-1].finish, whole[-1].stop)
+    last = whole[-1]
+    assert output == Output(0, "", [], [], last.finish, last.stop, text_chars=len(text))
     assert ended.finished
     assert ended.num_tokens == len(whole)
 
@@ -133,5 +134,5 @@ def test_tokens_behind_the_end_are_counted_and_not_shown(vocabularies: list[Toke
     ids = vocabularies[0].encode_literal("one two three")
     stopping = Stopping(99, frozenset({ids[1]}))
     output = choice.replay(Resumed(0, pack_tokens(ids), 0), stopping)
-    assert output == Output(0, "one", [], [], FinishReason.STOP)
+    assert output == Output(0, "one", [], [], FinishReason.STOP, text_chars=3)
     assert choice.num_tokens == 3

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from worker.request import TokenScore
 
@@ -18,11 +18,15 @@ _UNKNOWN = -1
 
 @dataclass(slots=True)
 class _Page:
-    """One entry per slot: the next token's id, or _UNKNOWN, its logprob and its rank."""
+    """One entry per slot: the next token's id, or _UNKNOWN, its logprob and its rank.
+
+    best: the most likely id and its logprob, where that is another one.
+    """
 
     following: array[int]
     logprobs: array[float]
     ranks: array[int]
+    best: dict[int, tuple[int, float]] = field(default_factory=dict)
 
 
 class PageScores:
@@ -52,6 +56,9 @@ class PageScores:
         entry.following[slot] = following
         entry.logprobs[slot] = score.logprob
         entry.ranks[slot] = score.rank
+        entry.best.pop(slot, None)
+        if score.best is not None:
+            entry.best[slot] = score.best
 
     def known(self, pages: SequenceOf[int], tokens: array[int]) -> list[TokenScore]:
         """Returns the scores of tokens 1, 2, ... that these pages have, up to the first gap."""
@@ -65,5 +72,6 @@ class PageScores:
                 position = index * size + slot + 1
                 if position == len(tokens) or entry.following[slot] != tokens[position]:
                     return found
-                found.append(TokenScore(entry.logprobs[slot], entry.ranks[slot]))
+                score = TokenScore(entry.logprobs[slot], entry.ranks[slot], entry.best.get(slot))
+                found.append(score)
         return found

@@ -79,11 +79,12 @@ def test_text_of_any_kind_stays_in_its_event() -> None:
 
 
 def test_a_prompts_logprobs_stand_with_the_choice_that_brought_them() -> None:
-    scores = (PromptScore(7, b" a", -1.5, 3), PromptScore(9, b"\xff", float("-inf"), 40))
+    first = PromptScore(3, b"The", 0.0, 0)
+    scores = (first, PromptScore(7, b" a", -1.5, 3), PromptScore(9, b"\xff", float("-inf"), 40))
     outputs = [Output(0, "x", prompt_scores=scores), Output(1, "y")]
     for answer in (ChatAnswer(HEADING, False), CompletionAnswer(HEADING, False, False)):
-        first, second = json.loads(answer.whole(outputs, Usage()))["choices"]
-        assert first["prompt_logprobs"] == [
+        one, second = json.loads(answer.whole(outputs, Usage()))["choices"]
+        assert one["prompt_logprobs"] == [
             None,
             {"7": {"logprob": -1.5, "rank": 3, "decoded_token": " a"}},
             {"9": {"logprob": -9999.0, "rank": 40, "decoded_token": "\ufffd"}},
