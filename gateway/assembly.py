@@ -29,8 +29,9 @@ from gateway.fleet.view import View
 from gateway.fleet.workers import Fleet, Worker
 from gateway.http.admin import AdminService, build_admin
 from gateway.http.admin_server import serving_admin
-from gateway.http.app import Express, Service, build_app
+from gateway.http.app import Express, build_app
 from gateway.http.catalogue import Catalogue
+from gateway.http.service import Service
 from gateway.part import Means
 from gateway.pipeline import Pipeline
 from gateway.queueing.credit import has_credit

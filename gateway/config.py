@@ -56,6 +56,7 @@ class LimitConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at most. stall_s: how long a client may take nothing
     of what lies ready for it. json_nodes: strings, objects, lists and further members of a body,
     token ids apart. content_parts: text parts of all messages. prompt_ids: of all prompts.
+    grammar_chars: of a schema, a regex, a grammar or all choices of `structured_outputs`.
     """
 
     head_bytes: PositiveInt = 64 * 1024
@@ -74,6 +75,9 @@ class LimitConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stop_string_chars: PositiveInt = 1024
     stop_token_ids: PositiveInt = 128
     logit_bias: PositiveInt = 1024
+    tools: PositiveInt = 128
+    grammar_chars: PositiveInt = 262_144
+    grammar_choices: PositiveInt = 4096
 
 
 class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

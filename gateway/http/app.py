@@ -13,17 +13,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from functools import partial
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route as HTTPRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.config import GatewayConfig
 from gateway.errors import (
     ClientGone,
     GatewayError,
@@ -32,64 +29,23 @@ from gateway.errors import (
     face_of,
 )
 from gateway.fleet.workers import Fleet
-from gateway.http.answer import KEEP_ALIVE, Answer, ChatAnswer, CompletionAnswer, Heading
-from gateway.http.catalogue import Catalogue
+from gateway.http.answer import KEEP_ALIVE, Answer
 from gateway.http.connection import connection_of
 from gateway.http.deadline import Deadline
-from gateway.http.inbound import (
-    header,
-    label_header,
-    read_body,
-    request_id,
-    unless_gone,
-    worked,
-)
-from gateway.http.intake import Caller, chat_job, completion_job
-from gateway.http.openai import SharedFields, read_chat, read_completion
+from gateway.http.generations import Chat, Completion
+from gateway.http.inbound import header, label_header, read_body, request_id, unless_gone
+from gateway.http.intake import Caller
 from gateway.http.reply import Reply
+from gateway.http.service import Order, Route, Service
 from gateway.http.unrouted import unrouted
-from gateway.job import Job
-from gateway.pipeline import Pipeline, Run
+from gateway.pipeline import Run
 from gateway.request import Output
 from gateway.routing.prefix import Overrides
-from gateway.routing.public import NONE_PUBLIC, PublicPrefixes
-from gateway.telemetry.log import EventLog
 from gateway.telemetry.metrics import Subject, Telemetry
-from gateway.tenancy.quota import Quotas
-from gateway.tenancy.tenants import Tenant, Tenants
+from gateway.tenancy.tenants import Tenant
 
 # How long a client may take to accept the word that its request failed.
 FAREWELL_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """What the routes work with.
-
-    make_id: a new random word. draw_seed: from 0 to 2^62. wall_clock: seconds since 1970.
-    """
-
-    config: GatewayConfig
-    tenants: Tenants
-    fleet: Fleet
-    catalogue: Catalogue
-    quotas: Quotas
-    pipeline: Pipeline
-    telemetry: Telemetry
-    log: EventLog
-    make_id: Callable[[], str]
-    draw_seed: Callable[[], int]
-    wall_clock: Callable[[], float]
-    public: PublicPrefixes = NONE_PUBLIC
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A request understood: the job, and the form of its answer."""
-
-    job: Job
-    answer: Answer
-    stream: bool
 
 
 class ModelObject(msgspec.Struct, frozen=True):
@@ -150,30 +106,33 @@ def build_app(service: Service, lifespan: Lifespan) -> Express:
     """The ASGI application; lifespan runs what works in the background."""
     models = Models(service, created=int(service.wall_clock()))
     deadline = Deadline(service.config.request_timeout_s)
-    generations: dict[str, ASGIApp] = {
-        "/v1/chat/completions": Generation(service, "chat_completions", deadline),
-        "/v1/completions": Generation(service, "completions", deadline),
+    routes: dict[str, Route] = {
+        "/v1/chat/completions": Chat(service),
+        "/v1/completions": Completion(service),
+    }
+    posts: dict[str, ASGIApp] = {
+        path: Endpoint(service, route, deadline) for path, route in routes.items()
     }
     app = Starlette(
         routes=[
-            *(Route(path, app, methods=["POST"]) for path, app in generations.items()),
-            Route("/v1/models", models, methods=["GET"]),
-            Route("/v1/models/{id:path}", models, methods=["GET"]),
-            Route("/health", _health, methods=["GET"]),
-            Route("/ready", _ready(service.fleet), methods=["GET"]),
-            Route("/metrics", _metrics(service.telemetry), methods=["GET"]),
+            *(HTTPRoute(path, app, methods=["POST"]) for path, app in posts.items()),
+            HTTPRoute("/v1/models", models, methods=["GET"]),
+            HTTPRoute("/v1/models/{id:path}", models, methods=["GET"]),
+            HTTPRoute("/health", _health, methods=["GET"]),
+            HTTPRoute("/ready", _ready(service.fleet), methods=["GET"]),
+            HTTPRoute("/metrics", _metrics(service.telemetry), methods=["GET"]),
         ],
         exception_handlers=unrouted(service.make_id),
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False
-    return Express(app, generations, service.telemetry.stalled_clients.inc, deadline)
+    return Express(app, posts, service.telemetry.stalled_clients.inc, deadline)
 
 
-class Generation:
-    """An endpoint that generates; an ASGI application of its own."""
+class Endpoint:
+    """A route whose requests run through the pipeline; an ASGI application of its own."""
 
-    def __init__(self, service: Service, route: str, deadline: Deadline):
+    def __init__(self, service: Service, route: Route, deadline: Deadline):
         self._service = service
         self._route = route
         self._deadline = deadline
@@ -212,40 +171,9 @@ class Generation:
         )
         body = await read_body(scope, receive, limits.body_bytes, limits.body_timeout_s)
         service = self._service
-        caller = Caller(request_id, tenant, overrides, service.draw_seed(), service.public)
-        if self._route == "chat_completions":
-            return await self._chat(body, caller)
-        return await self._completion(body, caller)
-
-    async def _chat(self, body: bytes, caller: Caller) -> Order:
-        limits, size = self._service.config.limits, len(body)
-        request = await worked(size, partial(read_chat, body, limits))
-        model = self._model(request, caller.tenant)
-        answer = ChatAnswer(self._heading("chatcmpl", request), _wants_usage(request))
-        job = await worked(size, partial(chat_job, request, model, caller))
-        return Order(job, answer, bool(request.stream))
-
-    async def _completion(self, body: bytes, caller: Caller) -> Order:
-        config, size = self._service.config, len(body)
-        request = await worked(size, partial(read_completion, body, config.limits))
-        model = self._model(request, caller.tenant)
-        heading = self._heading("cmpl", request)
-        answer = CompletionAnswer(heading, _wants_usage(request), bool(request.logprobs))
-        lead = config.routing.completion_key_chars
-        job = await worked(size, partial(completion_job, request, model, caller, lead))
-        return Order(job, answer, bool(request.stream))
-
-    def _model(self, request: SharedFields, tenant: Tenant) -> str:
-        """What workers call it. Raises GatewayError."""
-        catalogue = self._service.catalogue
-        model = catalogue.resolve(request.model, tenant)
-        if request.prompt_logprobs is not None:
-            catalogue.check_scores(model)
-        return model
-
-    def _heading(self, kind: str, request: SharedFields) -> Heading:
-        service = self._service
-        return Heading(f"{kind}-{service.make_id()}", int(service.wall_clock()), request.model)
+        seed = service.draw_seed()
+        caller = Caller(request_id, tenant, overrides, seed, service.public, limits)
+        return await self._route.understand(body, caller)
 
     async def _answer(self, order: Order, reply: Reply) -> None:
         """Run the job and write its answer, or the error that ended it."""
@@ -272,22 +200,24 @@ class Generation:
         with reservation:
             reply.headers += reservation.headers
             run = service.pipeline.start(job)
-            write = self._stream if order.stream else self._whole
             try:
                 with run:
                     async with self._deadline.within():
-                        await write(order, run, reply)
+                        if order.stream is not None:
+                            await self._stream(order, order.stream, run, reply)
+                        else:
+                            await self._whole(order, run, reply)
             finally:
                 reservation.settle(run.bill)
 
-    async def _stream(self, order: Order, run: Run, reply: Reply) -> None:
+    async def _stream(self, order: Order, answer: Answer, run: Run, reply: Reply) -> None:
         """What has piled up since the last write goes out in one piece."""
         while (outputs := await run.take()) is not None:
             self._sign(order, run, reply)
-            events = order.answer.events(outputs) if outputs else KEEP_ALIVE
+            events = answer.events(outputs) if outputs else KEEP_ALIVE
             if events:
                 await reply.events(events)
-        await reply.end(order.answer.tail(run.usage))
+        await reply.end(answer.tail(run.usage))
 
     async def _whole(self, order: Order, run: Run, reply: Reply) -> None:
         everything: list[Output] = []
@@ -305,7 +235,7 @@ class Generation:
             reply.headers += (("x-pando-route", run.explanation),)
 
     def _count_refusal(self, tenant: Tenant | None, error: GatewayError) -> None:
-        subject = Subject(tenant.id if tenant else "", "", self._route)
+        subject = Subject(tenant.id if tenant else "", "", self._route.name)
         self._service.telemetry.count_request(subject, face_of(error).status)
 
 
@@ -348,10 +278,6 @@ class Models:
             if model.id == wanted:
                 return model
         raise ModelNotFound(wanted)
-
-
-def _wants_usage(request: SharedFields) -> bool:
-    return bool(request.stream_options and request.stream_options.include_usage)
 
 
 async def _health(_: Request) -> Response:

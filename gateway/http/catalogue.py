@@ -36,15 +36,15 @@ class Catalogue:
             raise ModelNotFound(name) if settled else NoWorker("the workers are not all known yet")
         return model
 
-    def check_scores(self, model: str) -> None:
-        """Refuse prompt scores where only foreign servers are, which tell none.
+    def check_scores(self, model: str, field: str) -> None:
+        """Refuse a field that tells of the prompt where only foreign servers are, which do not.
 
         Raises InvalidRequest.
         """
         serving = self.fleet.serving(model).values()
         if serving and not any(worker.info.resumes for worker in serving):
             raise InvalidRequest(
-                "Unsupported parameter: the servers of this model tell no 'prompt_logprobs'.",
-                param="prompt_logprobs",
+                f"Unsupported parameter: the servers of this model know no '{field}'.",
+                param=field,
                 code="unsupported_parameter",
             )

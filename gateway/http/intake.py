@@ -13,18 +13,24 @@ from typing import cast
 
 import msgspec
 
+from gateway.config import LimitConfig
 from gateway.errors import InvalidRequest
-from gateway.http.openai import ChatRequest, CompletionRequest, Message, SharedFields
+from gateway.http.messages import plain
+from gateway.http.openai import ChatRequest, CompletionRequest, SharedFields
+from gateway.http.structured import constraint_of
+from gateway.http.tools import tool_choice_of
 from gateway.job import Job, Part
 from gateway.request import (
     Ask,
     ChatPrompt,
+    Constraint,
     Decoding,
     Prompt,
     Sampling,
     Stopping,
     TextPrompt,
     TokenPrompt,
+    ToolMode,
 )
 from gateway.routing.prefix import Chain, Overrides, Scope, chat_chain, text_chain, token_chain
 from gateway.routing.public import NONE_PUBLIC, PublicPrefixes
@@ -32,13 +38,14 @@ from gateway.routing.route import Want
 from gateway.tenancy.tenants import Tenant
 
 _COMPLETION_MAX_TOKENS = 16
+DEFAULT_LIMITS = LimitConfig()
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks under which id, what the headers say of the prefix, and a seed if none is named.
 
-    public: what every tenant shares.
+    public: what every tenant shares. limits: of what a request may bring.
     """
 
     request_id: str
@@ -46,6 +53,7 @@ class Caller:
     overrides: Overrides
     seed: int
     public: PublicPrefixes = NONE_PUBLIC
+    limits: LimitConfig = DEFAULT_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,27 +62,41 @@ class _Asked:
 
     max_tokens: int | None
     top_logprobs: int | None
+    constraint: Constraint | None
+    n: int = 1
+    echo: bool = False
 
 
 def chat_job(request: ChatRequest, model: str, caller: Caller) -> Job:
-    """What a chat request asks of one worker."""
-    messages = [_plain(message) for message in request.messages]
-    kwargs = request.chat_template_kwargs or {}
-    num_public = 0 if kwargs else caller.public.length_in(messages)
+    """What a chat request asks of one worker. Raises InvalidRequest."""
+    messages = [plain(message) for message in request.messages]
+    kwargs = _template_kwargs(request)
+    tools = msgspec.json.encode(request.tools) if request.tools else b""
+    num_public = 0 if kwargs or tools else caller.public.length_in(messages)
     chain = chat_chain(
         Scope(model, caller.tenant.namespace),
         messages,
+        tools,
         template_kwargs=kwargs,
         overrides=_overrides(request, caller),
         num_public=num_public,
     )
+    choice = tool_choice_of(request.tool_choice, request.tools or [], request.parallel_tool_calls)
     prompt = ChatPrompt(
         messages=msgspec.json.encode(messages),
+        tools=tools,
         template_kwargs=msgspec.json.encode(kwargs) if kwargs else b"",
+        tool_choice=choice,
+        keep_reasoning=request.separate_reasoning is False,
     )
+    constraint = constraint_of(request.response_format, request.structured_outputs, caller.limits)
+    # Whoever must call a tool gives no other answer.
+    is_call = bool(tools) and choice.mode is ToolMode.REQUIRED
     asked = _Asked(
         request.max_completion_tokens or request.max_tokens,
         (request.top_logprobs or 0) if request.logprobs else None,
+        None if is_call else constraint,
+        request.n or 1,
     )
     decoding = _decoding(request, caller, asked)
     ask = _ask(caller, decoding, prompt, num_public)
@@ -85,7 +107,14 @@ def chat_job(request: ChatRequest, model: str, caller: Caller) -> Job:
 def completion_job(request: CompletionRequest, model: str, caller: Caller, lead: int) -> Job:
     """What a completion request asks, one part per prompt; `lead` characters name a prefix."""
     scope, overrides = Scope(model, caller.tenant.namespace), _overrides(request, caller)
-    asked = _Asked(request.max_tokens or _COMPLETION_MAX_TOKENS, request.logprobs)
+    asked = _Asked(
+        _COMPLETION_MAX_TOKENS if request.max_tokens is None else max(request.max_tokens, 1),
+        # The best of several is known by its tokens' logprobs.
+        0 if request.logprobs is None and picks(request) else request.logprobs,
+        constraint_of(None, request.structured_outputs, caller.limits),
+        request.best_of or request.n or 1,
+        bool(request.echo),
+    )
     parts = []
     for position, prompt in enumerate(_prompts(request)):
         # Equal prompts of one request get answers of their own, unless a seed is named.
@@ -97,6 +126,23 @@ def completion_job(request: CompletionRequest, model: str, caller: Caller, lead:
         want = _want(request, model, caller, chain)
         parts.append(Part(want, _ask(caller, decoding, prompt)))
     return Job(caller.request_id, caller.tenant, model, "completions", tuple(parts))
+
+
+def picks(request: CompletionRequest) -> bool:
+    """Whether more choices are made than are answered."""
+    return (request.best_of or 1) > (request.n or 1)
+
+
+def _template_kwargs(request: ChatRequest) -> dict[str, object]:
+    """What the chat template is told: reasoning_effort as templates read it, under what is named.
+
+    A model that only thinks or does not is told by enable_thinking.
+    """
+    effort = request.reasoning_effort
+    told: dict[str, object] = {} if effort is None else {"reasoning_effort": effort}
+    if effort == "none":
+        told["enable_thinking"] = False
+    return told | (request.chat_template_kwargs or {})
 
 
 def _want(request: SharedFields, model: str, caller: Caller, chain: Chain) -> Want:
@@ -122,18 +168,6 @@ def _ask(caller: Caller, decoding: Decoding, prompt: Prompt, num_public: int = 0
         share=caller.tenant.share,
         public_messages=num_public,
     )
-
-
-def _plain(message: Message) -> dict[str, object]:
-    """The message without nulls; text parts stay parts, since some templates read them so."""
-    plain: dict[str, object] = {"role": message.role}
-    for name in ("content", "name", "reasoning_content", "tool_call_id"):
-        value = getattr(message, name)
-        if value is not None:
-            plain[name] = value
-    if message.tool_calls:
-        plain["tool_calls"] = [msgspec.to_builtins(call) for call in message.tool_calls]
-    return plain
 
 
 def _prompts(request: CompletionRequest) -> list[TextPrompt | TokenPrompt]:
@@ -162,12 +196,15 @@ def _overrides(request: SharedFields, caller: Caller) -> Overrides:
 
 
 def _decoding(request: SharedFields, caller: Caller, asked: _Asked) -> Decoding:
+    scored = asked.top_logprobs is not None
     return Decoding(
         sampling=_sampling(request, caller.seed),
         stopping=_stopping(request, asked.max_tokens),
-        n=request.n or 1,
+        n=asked.n,
         top_logprobs=asked.top_logprobs,
-        score_prompt=request.prompt_logprobs is not None,
+        score_prompt=request.prompt_logprobs is not None or (asked.echo and scored),
+        echo=asked.echo,
+        constraint=asked.constraint,
     )
 
 

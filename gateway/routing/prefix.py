@@ -119,23 +119,23 @@ class Chain:
 def chat_chain(
     scope: Scope,
     messages: Messages,
-    tools: Messages = (),
+    tools: bytes = b"",
     template_kwargs: Mapping[str, object] | None = None,
     overrides: Overrides = Overrides(),
     num_public: int = 0,
 ) -> Chain:
     """Name a chat. Template variables count in the boundaries and not in the key.
 
-    num_public: how many of the first messages all namespaces share; only without tools.
+    tools: as the worker is told them, since templates write them in that order. num_public: how
+    many of the first messages all namespaces share; only without tools.
     """
     static = _static_length(messages, tools)
-    head = _canonical.encode(tools) if tools else b""
     public = Scope(scope.model, b"", public=True)
     begun = public if num_public else scope
-    walk = _Walk(begun, b"chat", head, _canonical.encode(template_kwargs or {}))
+    walk = _Walk(begun, b"chat", tools, _canonical.encode(template_kwargs or {}))
     if tools:
-        walk.mark(0, len(head))
-    static_parts = [head]
+        walk.mark(0, len(tools))
+    static_parts = [tools]
     for position, message in enumerate(messages):
         part = _canonical.encode(message)
         if position < static:
@@ -201,7 +201,7 @@ class _Walk:
         return Chain(PrefixKey(key), digests, places, sizes, unit, min(static_depth, len(digests)))
 
 
-def _static_length(messages: Messages, tools: Messages) -> int:
+def _static_length(messages: Messages, tools: bytes) -> int:
     """How many leading messages are static."""
     length = 0
     while length < len(messages) and messages[length].get("role") in _LEADING_ROLES:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from gateway.config import LimitConfig
 from gateway.errors import InvalidRequest, public_body
+from gateway.http.decoding import _STRING
 from gateway.http.openai import (
-    _STRING,
     ChatRequest,
     CompletionRequest,
     read_chat,
@@ -99,15 +99,12 @@ def test_a_wrong_value_is_refused_by_its_name(fields: dict[str, object], param: 
 @pytest.mark.parametrize(
     "fields",
     [
-        {"tools": [{"type": "function", "function": {"name": "f"}}]},
-        {"tool_choice": "auto"},
         {"functions": [{"name": "f"}]},
         {"function_call": "auto"},
-        {"response_format": {"type": "json_object"}},
         {"modalities": ["text", "audio"]},
         {"audio": {"voice": "alloy"}},
         {"prediction": {"type": "content", "content": "x"}},
-        {"reasoning_effort": "low"},
+        {"verbosity": "low"},
         {"web_search_options": {}},
     ],
 )
@@ -116,11 +113,65 @@ def test_what_does_nothing_here_is_refused_as_unsupported(fields: dict[str, obje
     assert (error.param, error.code) == (next(iter(fields)), "unsupported_parameter")
 
 
-@pytest.mark.parametrize(("name", "value"), [("echo", True), ("best_of", 2), ("suffix", "x")])
-def test_unsupported_fields_of_a_completion_are_refused(name: str, value: object) -> None:
-    body = json.dumps({"model": "m", "prompt": "x", name: value}).encode()
-    error = refused(body, read_completion)
-    assert (error.param, error.code) == (name, "unsupported_parameter")
+def completion(**fields: object) -> bytes:
+    return json.dumps({"model": "m", "prompt": "x", **fields}).encode()
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"suffix": "x"}, "suffix"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"echo": True, "logprobs": 2}, "logprobs"),
+        ({"echo": True, "stream": True, "n": 2}, "echo"),
+        ({"best_of": 2, "n": 3}, "best_of"),
+        ({"best_of": 10_000}, "best_of"),
+        ({"best_of": 2, "stream": True}, "best_of"),
+    ],
+)
+def test_a_completion_that_cannot_be_made_is_refused_by_its_field(
+    fields: dict[str, object], param: str
+) -> None:
+    assert refused(completion(**fields), read_completion).param == param
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"echo": True, "max_tokens": 0},
+        {"best_of": 3, "n": 2},
+        {"n": 2, "best_of": 2, "stream": True},
+    ],
+)
+def test_echo_and_best_of_pass(fields: dict[str, object]) -> None:
+    read_completion(completion(**fields), LIMITS)
+
+
+def tool(name: str = "f", **more: object) -> dict[str, object]:
+    return {"type": "function", "function": {"name": name, **more}}
+
+
+@pytest.mark.parametrize(
+    ("tools", "param"),
+    [
+        ([tool("")], "tools[0].function.name"),
+        ([tool("no blanks")], "tools[0].function.name"),
+        ([tool(), tool()], "tools[1].function.name"),
+        ([tool(strange=1)], "tools[0].function.strange"),
+        ([{"type": "custom", "custom": {}}], "tools[0].type"),
+        ([tool(parameters=[1])], "tools[0].function.parameters"),
+        ([tool(str(n)) for n in range(129)], "tools"),
+    ],
+)
+def test_a_wrong_tool_is_refused_by_its_place(tools: list[object], param: str) -> None:
+    assert refused(chat(tools=tools)).param == param
+
+
+def test_an_endless_schema_of_a_tool_is_refused() -> None:
+    deep: dict[str, object] = {}
+    for _ in range(100):
+        deep = {"properties": deep}
+    assert refused(chat(tools=[tool(parameters=deep)])).param == "tools[0].function.parameters"
 
 
 def test_harmless_values_and_fields_for_the_operator_pass() -> None:

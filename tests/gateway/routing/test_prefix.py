@@ -38,6 +38,10 @@ def user(text: str) -> dict[str, object]:
     return {"role": "user", "content": text}
 
 
+def packed(*tools: dict[str, object]) -> bytes:
+    return json.dumps(tools).encode()
+
+
 def common(first: Chain, second: Chain) -> int:
     """How many boundaries two chains share from the start."""
     pairs = zip(first.digests, second.digests, strict=False)
@@ -79,7 +83,9 @@ def test_the_key_depends_on_the_static_prefix_alone(
 
 
 def test_a_timestamp_in_the_users_message_changes_no_key() -> None:
-    keys = {chat_chain(ACME, [SYSTEM, user(f"It is {hour}:00")], [TOOL]).key for hour in range(24)}
+    keys = {
+        chat_chain(ACME, [SYSTEM, user(f"It is {hour}:00")], packed(TOOL)).key for hour in range(24)
+    }
     assert len(keys) == 1
 
 
@@ -104,20 +110,24 @@ def test_borders_between_messages_count() -> None:
     )
 
 
-def test_the_order_of_json_keys_does_not_matter_and_the_order_of_tools_does() -> None:
-    turned = json.loads(json.dumps(TOOL))
-    turned["function"] = dict(reversed(FUNCTION.items()))
-    assert chat_chain(ACME, [SYSTEM], [TOOL]) == chat_chain(ACME, [SYSTEM], [turned])
+def test_tools_count_as_the_worker_is_told_them() -> None:
     other = {**TOOL, "type": "other"}
-    assert chat_chain(ACME, [SYSTEM], [TOOL, other]) != chat_chain(ACME, [SYSTEM], [other, TOOL])
+    one = chat_chain(ACME, [SYSTEM], packed(TOOL, other))
+    assert one == chat_chain(ACME, [SYSTEM], packed(TOOL, other))
+    assert one != chat_chain(ACME, [SYSTEM], packed(other, TOOL))
+
+
+def test_the_order_of_a_messages_keys_does_not_matter() -> None:
+    turned = dict(reversed(SYSTEM.items()))
+    assert chat_chain(ACME, [SYSTEM]) == chat_chain(ACME, [turned])
 
 
 def test_the_static_prefix_is_the_tools_and_the_leading_system_and_developer_messages() -> None:
     led = chat_chain(ACME, [SYSTEM, DEVELOPER, user("Hi"), SYSTEM])
     assert (led.static_depth, led.places[led.static_depth - 1]) == (2, 2)
-    tooled = chat_chain(ACME, [user("Hi")], [TOOL])
+    tooled = chat_chain(ACME, [user("Hi")], packed(TOOL))
     assert (tooled.static_depth, tooled.places) == (1, (0, 1))
-    both = chat_chain(ACME, [SYSTEM, user("Hi")], [TOOL])
+    both = chat_chain(ACME, [SYSTEM, user("Hi")], packed(TOOL))
     assert (both.static_depth, both.places) == (2, (0, 1, 2))
 
 
@@ -141,7 +151,7 @@ def test_overrides_replace_the_key_and_leave_the_boundaries() -> None:
 
 
 def test_template_variables_move_the_boundaries_not_the_key() -> None:
-    plain, varied = chat_chain(ACME, [SYSTEM]), chat_chain(ACME, [SYSTEM], (), {"think": False})
+    plain, varied = chat_chain(ACME, [SYSTEM]), chat_chain(ACME, [SYSTEM], b"", {"think": False})
     assert plain.key == varied.key
     assert plain.digests != varied.digests
 
@@ -214,9 +224,9 @@ def sizes(chain: Chain) -> Sequence[int]:
 
 
 def test_digests_are_the_same_in_every_process() -> None:
-    chain = chat_chain(ACME, [SYSTEM, user("Hi")], [TOOL])
-    assert chain.key.hex() == "9a68d797a5db2e278b4795dd59bc1e3e"
-    assert chain.digests[-1].hex() == "8d58ec357e47a99ab26f3d8e47a3a517"
+    chain = chat_chain(ACME, [SYSTEM, user("Hi")], packed(TOOL))
+    assert chain.key.hex() == "f07f772592a42c46f16384b51260d903"
+    assert chain.digests[-1].hex() == "a775eafa7e3325bafc050bce918a0cd9"
 
 
 OTHER = Scope("m", b"other")
