@@ -17,13 +17,14 @@ class _Choice:
 class GivenOut:
     """Written with every output, read when a worker was lost. num_tokens: over all choices.
 
-    has_scores: the prompt's scores were given out.
+    has_scores, has_prompt: the prompt's scores, or its text, were given out.
     """
 
     def __init__(self) -> None:
         self._choices: dict[int, _Choice] = {}
         self.num_tokens = 0
         self.has_scores = False
+        self.has_prompt = False
 
     def take(self, output: Output) -> None:
         """The output is on its way to the client."""
@@ -32,6 +33,7 @@ class GivenOut:
             choice = self._choices[output.choice] = _Choice()
         self.num_tokens += output.num_tokens
         self.has_scores |= bool(output.prompt_scores)
+        self.has_prompt |= bool(output.prompt_text)
         choice.token_ids += output.token_ids
         choice.text_chars = output.text_chars or choice.text_chars + len(output.text)
         choice.finished = output.finish_reason is not None

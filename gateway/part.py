@@ -280,8 +280,10 @@ class PartRun:
         return self._suits(worker) and self.means.takes(worker, self.part.ask.decoding.n)
 
     def _suits(self, worker: Worker) -> bool:
-        """Whether what was given out can go on there, and the prompt be scored if that is asked."""
-        return worker.info.resumes or not (self._given or self.part.ask.decoding.score_prompt)
+        """Whether what was given out can go on there, and the prompt be told of if that is asked."""
+        decoding = self.part.ask.decoding
+        tells = decoding.score_prompt or decoding.echo
+        return worker.info.resumes or not (self._given or tells)
 
     def _with_some_room(self, before: Worker | None) -> Worker | None:
         """A worker that may have it and takes some choices; the same as before while that lives."""
@@ -312,8 +314,14 @@ class PartRun:
             expected_tokens=route.expected_tokens,
             resume=self._given.resume() if self._given else (),
         )
-        if self._given.has_scores:
-            ask = replace(ask, decoding=replace(ask.decoding, score_prompt=False))
+        decoding, given = ask.decoding, self._given
+        if given.has_scores or given.has_prompt:
+            decoding = replace(
+                decoding,
+                score_prompt=decoding.score_prompt and not given.has_scores,
+                echo=decoding.echo and not given.has_prompt,
+            )
+            ask = replace(ask, decoding=decoding)
         self.route = route
         self._ticket.tokens = route.prompt_tokens
         self._attempts += 1

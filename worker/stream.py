@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from worker.choice import Choice
-from worker.request import UNSCORED, Stopping
-from worker.scheduler import Progress
+from worker.request import UNSCORED, FinishReason, Stopping
+from worker.scheduler import Progress, Valued
 from worker.sequence import SequenceSpec, unpack_tokens
-from worker.submission import ChatInput, Output, Submission, Usage
+from worker.submission import ChatInput, Output, Prompt, Submission, Usage
 from worker.text.detokenizer import Detokenizer
 from worker.text.tokenizer import Tokenizer
 
@@ -17,13 +17,15 @@ from worker.text.tokenizer import Tokenizer
 class RequestStream:
     """All choices of one request. Used on the asyncio side only, once it is open.
 
-    replayed: the ends of choices that another worker left with nothing to compute.
+    replayed: the ends of choices that another worker left with nothing to compute. echo: the
+    prompt's text, where it is still to be given out.
     """
 
     prompt_len: int
     choices: list[Choice] = field(default_factory=list)
     replayed: list[Output] = field(default_factory=list)
     cached_tokens: int = 0
+    echo: str = ""
     _by_sequence: dict[int, Choice] = field(default_factory=dict)
     _first: int | None = None
     _scored: list[int] = field(default_factory=list)
@@ -40,6 +42,8 @@ class RequestStream:
         stream = cls(prompt_len)
         chat = isinstance(submission.prompt, ChatInput)
         opened = Detokenizer if chat else Detokenizer.after_text
+        if submission.echo:
+            stream.echo = _text_of(submission.prompt, tokenizer)
         resumed = {one.choice: one for one in submission.resume}
         for index in range(submission.n):
             choice = Choice.open(index, submission.rules, opened(tokenizer))
@@ -48,6 +52,11 @@ class RequestStream:
                 output = choice.replay(resumed[index], stopping)
                 stream.replayed += [] if output is None else [output]
         return stream
+
+    @classmethod
+    def answered(cls, prompt_len: int, answer: Output) -> RequestStream:
+        """Returns the stream of a request for which nothing is computed."""
+        return cls(prompt_len, replayed=[answer])
 
     def enter(self, specs: list[SequenceSpec]) -> None:
         """Names the sequences that compute what is open; the first one's share of the cache counts.
@@ -85,11 +94,29 @@ class RequestStream:
         if sequence_id == self._first:
             self.cached_tokens = cached_tokens
 
+    def valued(self, valued: Valued) -> Output | None:
+        """Returns what was wanted as values; None when the choice has ended already."""
+        choice = self._by_sequence[valued.sequence_id]
+        if choice.finished:
+            return None
+        choice.finished = True
+        return Output(choice.index, "", [], finish=FinishReason.STOP, values=valued.values)
+
     def push(self, progress: Progress) -> Output | None:
         """Returns what one new token gives the client; None when its choice has ended already."""
         choice = self._by_sequence[progress.sequence_id]
         output = choice.push(progress.token, progress.finish, progress.logprobs)
+        if output is not None and self.echo and progress.sequence_id == self._first:
+            output, self.echo = replace(output, prompt_text=self.echo), ""
         if output is None or progress.prompt_scores is None:
             return output
         scores = list(zip(self._scored, (UNSCORED, *progress.prompt_scores), strict=True))
         return replace(output, prompt_scores=scores)
+
+
+def _text_of(prompt: Prompt, tokenizer: Tokenizer) -> str:
+    """Returns the text of a plain prompt; a chat's is the template's own."""
+    if isinstance(prompt, bytes):
+        detokenizer = Detokenizer(tokenizer)
+        return detokenizer.push(unpack_tokens(prompt)) + detokenizer.flush()
+    return prompt if isinstance(prompt, str) else ""

@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from gateway.config import ForeignConfig
 from gateway.errors import GatewayError, InternalError, WorkerLost
-from gateway.fleet.openai_door import call_of, error_of, piece_of
+from gateway.fleet.foreign_pieces import piece_of
+from gateway.fleet.openai_door import call_of, error_of
 from gateway.request import Ask, Deliver, Done, Event, Failed, Usage
 
 _MAX_ERROR_BYTES = 64 * 1024

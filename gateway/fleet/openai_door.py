@@ -10,7 +10,6 @@ it, and it keeps no namespaces apart unless it takes a salt.
 from __future__ import annotations
 
 import array
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -27,14 +26,12 @@ from gateway.errors import (
 from gateway.request import (
     Ask,
     ChatPrompt,
+    Constraint,
     Decoding,
-    FinishReason,
-    Logprob,
-    Output,
+    Language,
     PairPrompt,
     TextPrompt,
-    TokenLogprobs,
-    Usage,
+    Want,
 )
 
 # What OpenAI's own API does not know, by our defaults; servers of these kinds take it by this name.
@@ -69,7 +66,7 @@ def call_of(ask: Ask, model: str, kind: ForeignKind) -> Call:
     if kind == "vllm":
         fields["cache_salt"] = ask.namespace.hex()
     prompt = ask.prompt
-    if isinstance(prompt, PairPrompt):
+    if isinstance(prompt, PairPrompt) or ask.want is not Want.GENERATION:
         raise InvalidRequest("The server behind this model is asked to generate only.")
     if isinstance(prompt, ChatPrompt):
         if prompt.template_kwargs:
@@ -77,6 +74,7 @@ def call_of(ask: Ask, model: str, kind: ForeignKind) -> Call:
         if ask.decoding.top_logprobs is not None:
             fields |= {"logprobs": True, "top_logprobs": ask.decoding.top_logprobs}
         fields["messages"] = msgspec.Raw(prompt.messages)
+        fields |= _tools(prompt)
         return Call("/v1/chat/completions", msgspec.json.encode(fields))
     if ask.decoding.top_logprobs is not None:
         fields["logprobs"] = ask.decoding.top_logprobs
@@ -84,8 +82,40 @@ def call_of(ask: Ask, model: str, kind: ForeignKind) -> Call:
     return Call("/v1/completions", msgspec.json.encode(fields))
 
 
+def _tools(prompt: ChatPrompt) -> dict[str, object]:
+    if not prompt.tools:
+        return {}
+    choice = prompt.tool_choice
+    told: object = choice.mode.value.lower()
+    if choice.name:
+        told = {"type": "function", "function": {"name": choice.name}}
+    return {
+        "tools": msgspec.Raw(prompt.tools),
+        "tool_choice": told,
+        "parallel_tool_calls": not choice.single,
+    }
+
+
+def _structure(constraint: Constraint, kind: ForeignKind) -> dict[str, object]:
+    """A constraint as this kind of server reads it. Raises InvalidRequest."""
+    if not constraint.choices and constraint.language is Language.JSON_SCHEMA:
+        schema = {"name": "answer", "schema": msgspec.Raw(constraint.source.encode())}
+        return {"response_format": {"type": "json_schema", "json_schema": schema}}
+    if kind == "vllm":
+        if constraint.choices:
+            return {"structured_outputs": {"choice": constraint.choices}}
+        return {"structured_outputs": {constraint.language.value: constraint.source}}
+    if kind == "sglang" and constraint.language is Language.REGEX and not constraint.choices:
+        return {"regex": constraint.source}
+    raise InvalidRequest(
+        "The server behind this model takes a JSON schema only.", param="structured_outputs"
+    )
+
+
 def _decoding(decoding: Decoding, kind: ForeignKind) -> dict[str, object]:
     sampling, stopping = decoding.sampling, decoding.stopping
+    if decoding.echo or decoding.score_prompt:
+        raise InvalidRequest("The server behind this model does not take 'echo'.", param="echo")
     extras: dict[str, object] = {
         "top_k": sampling.top_k,
         "min_p": sampling.min_p,
@@ -112,6 +142,8 @@ def _decoding(decoding: Decoding, kind: ForeignKind) -> dict[str, object]:
         "stop": list(stopping.stop) or None,
         "n": decoding.n,
     }
+    if decoding.constraint is not None:
+        asked |= _structure(decoding.constraint, kind)
     return {name: value for name, value in plain.items() if value is not None} | asked
 
 
@@ -119,113 +151,6 @@ def _ids(packed: bytes) -> list[int]:
     ids = array.array("i")
     ids.frombytes(packed)
     return ids.tolist()
-
-
-# ---------------------------------------------------------------------- what comes back
-
-
-class _Delta(Struct):
-    content: str | None = None
-
-
-class _TopLogprob(Struct):
-    token: str
-    logprob: float
-    bytes: list[int] | None = None
-
-
-class _TokenLogprob(_TopLogprob):
-    top_logprobs: list[_TopLogprob] = []
-
-
-class _Logprobs(Struct):
-    """Both forms: a chat's `content`, a completion's lists side by side."""
-
-    content: list[_TokenLogprob] | None = None
-    tokens: list[str] = []
-    token_logprobs: list[float | None] = []
-    top_logprobs: list[dict[str, float] | None] | None = None
-
-
-class _Choice(Struct):
-    index: int = 0
-    delta: _Delta | None = None
-    text: str | None = None
-    logprobs: _Logprobs | None = None
-    finish_reason: str | None = None
-
-
-class _Details(Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
-
-
-class _Chunk(Struct):
-    choices: list[_Choice] = []
-    usage: _Usage | None = None
-    error: msgspec.Raw | None = None
-
-
-_decode_chunk = msgspec.json.Decoder(_Chunk).decode
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """What one event brings: outputs, the request's usage, or an error's text."""
-
-    outputs: tuple[Output, ...] = ()
-    usage: Usage | None = None
-    error: str | None = None
-
-
-def piece_of(data: bytes) -> Piece:
-    """One event's data. Raises msgspec.DecodeError where it is no chunk."""
-    chunk = _decode_chunk(data)
-    if chunk.error is not None:
-        return Piece(error=bytes(chunk.error).decode("utf-8", "replace"))
-    outputs = tuple(output for choice in chunk.choices if (output := _output(choice)) is not None)
-    return Piece(outputs, None if chunk.usage is None else _usage(chunk.usage))
-
-
-def _usage(usage: _Usage) -> Usage:
-    details = usage.prompt_tokens_details
-    cached = details.cached_tokens or 0 if details else 0
-    prompt_tokens = max(usage.prompt_tokens, 0)
-    cached = min(max(cached, 0), prompt_tokens)
-    return Usage(prompt_tokens, cached, max(usage.completion_tokens or 0, 0))
-
-
-def _output(choice: _Choice) -> Output | None:
-    text = (choice.delta.content if choice.delta else choice.text) or ""
-    logprobs = tuple(_token_logprobs(choice.logprobs)) if choice.logprobs else ()
-    finish = None
-    if choice.finish_reason is not None:
-        finish = FinishReason.LENGTH if choice.finish_reason == "length" else FinishReason.STOP
-    if not text and not logprobs and finish is None:
-        return None
-    num_tokens = len(logprobs) or bool(text)
-    return Output(choice.index, text, b"", logprobs, finish, unnamed_tokens=num_tokens)
-
-
-def _token_logprobs(logprobs: _Logprobs) -> Iterable[TokenLogprobs]:
-    if logprobs.content is not None:
-        for entry in logprobs.content:
-            yield TokenLogprobs(_logprob(entry), tuple(map(_logprob, entry.top_logprobs)))
-        return
-    tops = logprobs.top_logprobs or [None] * len(logprobs.tokens)
-    for token, value, top in zip(logprobs.tokens, logprobs.token_logprobs, tops, strict=False):
-        others = tuple(Logprob(-1, one, text.encode()) for text, one in (top or {}).items())
-        yield TokenLogprobs(Logprob(-1, value or 0.0, token.encode()), others)
-
-
-def _logprob(entry: _TopLogprob) -> Logprob:
-    token = entry.token.encode() if entry.bytes is None else bytes(entry.bytes)
-    return Logprob(-1, entry.logprob, token)
 
 
 class _ErrorObject(Struct):

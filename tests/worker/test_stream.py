@@ -8,7 +8,7 @@ import pytest
 from worker.cache.scope import CacheScope
 from worker.request import FinishReason, Sampling, Stopping
 from worker.scheduler import Progress
-from worker.sequence import SequenceSpec
+from worker.sequence import SequenceSpec, pack_tokens
 from worker.stream import RequestStream
 from worker.submission import ChatInput, Output, StopRules, Submission
 from worker.text.tokenizer import Tokenizer
@@ -119,3 +119,19 @@ def test_only_the_first_choices_share_of_the_cache_counts(tokenizer: Tokenizer) 
     for number, cached in ((1, 3), (0, 2), (1, 4)):
         request.admitted(number, cached)
     assert request.usage.cached_tokens == 2
+
+
+@pytest.mark.parametrize("as_ids", [False, True])
+def test_the_echo_is_the_prompts_text_and_comes_once_with_the_first_choice(
+    tokenizer: Tokenizer, as_ids: bool
+) -> None:
+    text = "It is 10 o'clock, 日本語"
+    prompt = pack_tokens(tokenizer.encode(text)) if as_ids else text
+    asked = Submission(1, prompt, n=2, echo=True)
+    request = RequestStream.open(asked, 3, Stopping(99), tokenizer)
+    spec = SequenceSpec(0, CacheScope(), b"", Sampling(), Stopping(99))
+    request.enter([spec, replace(spec, id=1, choice=1)])
+    token = tokenizer.encode_literal(" x")[0]
+    outputs = [request.push(Progress(number, token)) for number in (1, 0, 0, 1)]
+    told = [output.prompt_text for output in outputs if output is not None]
+    assert told == ["", text, "", ""]

@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
+from gateway.config import ForeignKind
 from gateway.errors import ContextLengthExceeded, InvalidRequest, Overloaded, WorkerLost
-from gateway.fleet.openai_door import call_of, error_of, piece_of
-from gateway.request import Ask, ChatPrompt, Decoding, Sampling, Stopping, TextPrompt, TokenPrompt
+from gateway.fleet.foreign_pieces import piece_of
+from gateway.fleet.openai_door import call_of, error_of
+from gateway.request import (
+    Ask,
+    ChatPrompt,
+    Constraint,
+    Decoding,
+    Language,
+    Sampling,
+    Stopping,
+    TextPrompt,
+    TokenPrompt,
+    ToolCallDelta,
+    ToolChoice,
+    ToolMode,
+)
 from tests.gateway.fleet.foreign_live import PLAIN, ask
 
 
@@ -68,3 +84,68 @@ def test_pieces_without_anything_to_tell_bring_nothing() -> None:
     role = b'{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}'
     assert piece_of(role).outputs == ()
     assert piece_of(b'{"choices":[]}').usage is None
+
+
+TOOLS = b'[{"type":"function","function":{"name":"look"}}]'
+
+
+def test_tools_and_how_they_may_be_used_arrive() -> None:
+    choice = ToolChoice(ToolMode.REQUIRED, "look", single=True)
+    body = json.loads(
+        call_of(ask(prompt=ChatPrompt(b"[]", TOOLS, b"", choice)), "m", "openai").body
+    )
+    assert body["tools"] == json.loads(TOOLS)
+    assert body["tool_choice"] == {"type": "function", "function": {"name": "look"}}
+    assert body["parallel_tool_calls"] is False
+    body = json.loads(call_of(ask(prompt=ChatPrompt(b"[]", TOOLS)), "m", "openai").body)
+    assert (body["tool_choice"], body["parallel_tool_calls"]) == ("auto", True)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "kind", "told"),
+    [
+        (
+            Constraint(Language.JSON_SCHEMA, '{"a":1}'),
+            "openai",
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "answer", "schema": {"a": 1}},
+                }
+            },
+        ),
+        (Constraint(Language.REGEX, "a"), "vllm", {"structured_outputs": {"regex": "a"}}),
+        (Constraint(choices=("a",)), "vllm", {"structured_outputs": {"choice": ["a"]}}),
+        (Constraint(Language.REGEX, "a"), "sglang", {"regex": "a"}),
+    ],
+)
+def test_a_constraint_arrives_as_this_kind_of_server_reads_it(
+    constraint: Constraint, kind: ForeignKind, told: dict[str, object]
+) -> None:
+    decoding = msgspec.structs.replace(PLAIN, constraint=constraint)
+    body = json.loads(call_of(ask(decoding=decoding), "m", kind).body)
+    assert {name: body[name] for name in told} == told
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"constraint": Constraint(Language.REGEX, "a")},
+        {"constraint": Constraint(choices=("a",))},
+        {"echo": True},
+        {"score_prompt": True},
+    ],
+)
+def test_what_it_cannot_keep_is_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        call_of(ask(decoding=msgspec.structs.replace(PLAIN, **changes)), "m", "openai")
+    assert caught.value.param in ("structured_outputs", "echo")
+
+
+def test_its_reasoning_and_calls_are_told_apart() -> None:
+    call = {"index": 1, "id": "x", "function": {"name": "look", "arguments": "{"}}
+    delta = {"reasoning": "Hm", "tool_calls": [call]}
+    (output,) = piece_of(json.dumps({"choices": [{"delta": delta}]}).encode()).outputs
+    assert (output.text, output.reasoning) == ("", "Hm")
+    assert output.tool_calls == (ToolCallDelta(1, "look", "{"),)
+    assert output.num_tokens == 1

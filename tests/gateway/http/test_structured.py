@@ -86,9 +86,7 @@ def test_what_is_asked_becomes_one_constraint(
         ({"structured_outputs": {"xml": "a"}}, "structured_outputs.xml"),
     ],
 )
-def test_a_constraint_that_says_nothing_sure_is_refused(
-    fields: dict[str, Any], param: str
-) -> None:
+def test_a_constraint_that_says_nothing_sure_is_refused(fields: dict[str, Any], param: str) -> None:
     assert refused(**fields) == param
 
 
