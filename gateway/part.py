@@ -280,7 +280,7 @@ class PartRun:
         return self._suits(worker) and self.means.takes(worker, self.part.ask.decoding.n)
 
     def _suits(self, worker: Worker) -> bool:
-        """Whether what was given out can go on there, and the prompt be told of if that is asked."""
+        """Whether what was given out can go on there, and the prompt be told of if asked."""
         decoding = self.part.ask.decoding
         tells = decoding.score_prompt or decoding.echo
         return worker.info.resumes or not (self._given or tells)

@@ -1,6 +1,6 @@
 """The HTTP routes: who asks, what is asked, and the answer in the form that was asked for.
 
-    POST /v1/chat/completions  POST /v1/completions       run through the pipeline
+    POST /v1/chat/completions  /v1/completions  /v1/responses    run through the pipeline
     GET  /v1/models  GET /v1/models/{id}                  what the linked workers serve
     GET  /health  GET /ready  GET /metrics                for operators, without a key
 
@@ -36,6 +36,7 @@ from gateway.http.generations import Chat, Completion
 from gateway.http.inbound import header, label_header, read_body, request_id, unless_gone
 from gateway.http.intake import Caller
 from gateway.http.reply import Reply
+from gateway.http.responses.route import Responses
 from gateway.http.service import Order, Route, Service
 from gateway.http.unrouted import unrouted
 from gateway.pipeline import Run
@@ -109,6 +110,7 @@ def build_app(service: Service, lifespan: Lifespan) -> Express:
     routes: dict[str, Route] = {
         "/v1/chat/completions": Chat(service),
         "/v1/completions": Completion(service),
+        "/v1/responses": Responses(service),
     }
     posts: dict[str, ASGIApp] = {
         path: Endpoint(service, route, deadline) for path, route in routes.items()
@@ -212,6 +214,7 @@ class Endpoint:
 
     async def _stream(self, order: Order, answer: Answer, run: Run, reply: Reply) -> None:
         """What has piled up since the last write goes out in one piece."""
+        reply.failure = answer.failure
         while (outputs := await run.take()) is not None:
             self._sign(order, run, reply)
             events = answer.events(outputs) if outputs else KEEP_ALIVE

@@ -46,7 +46,7 @@ def decoded(decoder: msgspec.json.Decoder[Value], body: bytes) -> Value:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise _explain(str(error)) from error
+        raise explained(str(error)) from error
     except RecursionError as error:
         raise InvalidRequest("The body is nested too deeply.", code="invalid_json") from error
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -63,10 +63,11 @@ def check_depth(path: str, value: object, depth: int) -> None:
             check_depth(path, member, depth - 1)
 
 
-def _explain(message: str) -> InvalidRequest:
-    """msgspec's `... - at `$.a[0].b`` with the path as param."""
+def explained(message: str, within: str = "") -> InvalidRequest:
+    """msgspec's `... - at `$.a[0].b`` with the path as param, behind what it lies within."""
     rule, _, path = message.rpartition(" - at `$")
-    rule, path = (rule, path.rstrip("`").removeprefix(".")) if rule else (message, "")
+    rule, path = (rule, path.rstrip("`")) if rule else (message, "")
+    path = (within + path).removeprefix(".")
     extra = re.fullmatch(r"Object contains unknown field `(.*)`", rule, re.DOTALL)
     if extra:
         return unknown(f"{path}.{extra[1]}" if path else extra[1])

@@ -67,7 +67,9 @@ class _Asked:
     echo: bool = False
 
 
-def chat_job(request: ChatRequest, model: str, caller: Caller) -> Job:
+def chat_job(
+    request: ChatRequest, model: str, caller: Caller, route: str = "chat_completions"
+) -> Job:
     """What a chat request asks of one worker. Raises InvalidRequest."""
     messages = [plain(message) for message in request.messages]
     kwargs = _template_kwargs(request)
@@ -101,7 +103,7 @@ def chat_job(request: ChatRequest, model: str, caller: Caller) -> Job:
     decoding = _decoding(request, caller, asked)
     ask = _ask(caller, decoding, prompt, num_public)
     part = Part(_want(request, model, caller, chain), ask)
-    return Job(caller.request_id, caller.tenant, model, "chat_completions", (part,))
+    return Job(caller.request_id, caller.tenant, model, route, (part,))
 
 
 def completion_job(request: CompletionRequest, model: str, caller: Caller, lead: int) -> Job:

@@ -8,6 +8,7 @@ name. Fields that only inform the operator are taken and not used.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -18,13 +19,14 @@ from gateway.errors import InvalidRequest
 from gateway.http.decoding import check_depth, check_nodes, decoded, invalid
 from gateway.http.messages import Message, check_messages
 from gateway.http.structured import ResponseFormat, StructuredOutputs
-from gateway.http.tools import Tool, check_tools
+from gateway.http.tools import Tool, check_tools, tool_choice_of
 
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Label = Annotated[str, Meta(min_length=1, max_length=256)]
+Tier = Literal["auto", "default", "flex", "priority", "scale"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
 
@@ -61,7 +63,7 @@ class SharedFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     include_stop_str_in_output: bool | None = None
     prompt_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     structured_outputs: StructuredOutputs | None = None
-    service_tier: Literal["auto", "default", "flex", "priority", "scale"] | None = None
+    service_tier: Tier | None = None
     user: Raw = Raw()
     # Taken and not used.
     metadata: Raw = Raw()
@@ -133,16 +135,22 @@ def read_chat(body: bytes, limits: LimitConfig) -> ChatRequest:
     """The body as a chat request within the limits. Raises InvalidRequest."""
     check_nodes(body, limits)
     request = decoded(_chat_decoder, body)
+    check_chat(request, limits)
+    return request
+
+
+def check_chat(request: ChatRequest, limits: LimitConfig) -> None:
+    """Refuse what is beyond the limits, or makes no sense together. Raises InvalidRequest."""
     _check_shared(request, limits)
     check_messages(request.messages, limits)
     check_tools(request.tools or [], limits)
+    tool_choice_of(request.tool_choice, request.tools or [], request.parallel_tool_calls)
     if request.top_logprobs is not None and not request.logprobs:
         raise invalid("top_logprobs", "only allowed when 'logprobs' is true")
     kwargs = request.chat_template_kwargs or {}
     for name in sorted(_FORBIDDEN_KWARGS & kwargs.keys()):
         raise invalid(f"chat_template_kwargs.{name}", "this variable is the gateway's own")
     check_depth("chat_template_kwargs", kwargs, limits.json_depth)
-    return request
 
 
 def read_completion(body: bytes, limits: LimitConfig) -> CompletionRequest:
@@ -187,14 +195,7 @@ def _num_ids(element: str | int | list[int]) -> int:
 
 
 def _check_shared(request: SharedFields, limits: LimitConfig) -> None:
-    for name, harmless in _HARMLESS.items():
-        raw = getattr(request, name, None)
-        if raw and bytes(raw) != b"null" and not _is_one_of(raw, harmless):
-            raise InvalidRequest(
-                f"Unsupported parameter: '{name}' is not supported here with this value.",
-                param=name,
-                code="unsupported_parameter",
-            )
+    refuse_others(request, _HARMLESS)
     if (request.n or 1) > limits.choices:
         raise invalid("n", f"expected at most {limits.choices}")
     if request.stream_options is not None and not request.stream:
@@ -210,6 +211,18 @@ def _check_shared(request: SharedFields, limits: LimitConfig) -> None:
     for key in bias:
         if not re.fullmatch(r"[0-9]{1,10}", key) or int(key) >= 2**31:
             raise invalid("logit_bias", f"{key!r} is no token id")
+
+
+def refuse_others(request: msgspec.Struct, harmless: Mapping[str, tuple[Any, ...]]) -> None:
+    """Refuse fields that do nothing here, unless they ask for nothing. Raises InvalidRequest."""
+    for name, values in harmless.items():
+        raw = getattr(request, name, None)
+        if raw and bytes(raw) != b"null" and not _is_one_of(raw, values):
+            raise InvalidRequest(
+                f"Unsupported parameter: '{name}' is not supported here with this value.",
+                param=name,
+                code="unsupported_parameter",
+            )
 
 
 def _check_stop(request: SharedFields, limits: LimitConfig) -> None:

@@ -7,6 +7,7 @@ is one event, and the stream ends without `[DONE]`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import msgspec
 from starlette.types import Send
@@ -19,7 +20,10 @@ _EVENTS = b"text/event-stream; charset=utf-8"
 
 
 class Reply:
-    """One response on its way. worker: who serves it, once that is known; headers: further ones."""
+    """One response on its way. worker: who serves it, once that is known; headers: further ones.
+
+    failure: the last event of a stream that failed.
+    """
 
     def __init__(self, send: Send, request_id: str):
         self._send = send
@@ -27,6 +31,7 @@ class Reply:
         self._started = False
         self.worker = ""
         self.headers: Headers = ()
+        self.failure: Callable[[GatewayError], bytes] = error_event
 
     async def whole(self, body: bytes, status: int = 200, content_type: bytes = _JSON) -> None:
         """Answer in one piece."""
@@ -49,7 +54,7 @@ class Reply:
     async def error(self, error: GatewayError) -> None:
         """Tell the client what ended its request."""
         if self._started:
-            await self.end(error_event(error))
+            await self.end(self.failure(error))
             return
         body = msgspec.json.encode(public_body(error))
         headers = [(b"content-type", _JSON), _length(body)]

@@ -1,0 +1,1 @@
+"""POST /v1/responses, stateless: read as a chat (`request`), told as items (`answer`)."""
