@@ -30,6 +30,7 @@ class FailureCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CANCELLED: _ClassVar[FailureCode]
     INTERNAL: _ClassVar[FailureCode]
     DRAINING: _ClassVar[FailureCode]
+    SESSION_LOST: _ClassVar[FailureCode]
 WANT_UNSPECIFIED: Want
 GENERATION: Want
 TOKENS: Want
@@ -45,6 +46,7 @@ OVERLOADED: FailureCode
 CANCELLED: FailureCode
 INTERNAL: FailureCode
 DRAINING: FailureCode
+SESSION_LOST: FailureCode
 
 class ToWorker(_message.Message):
     __slots__ = ("hello", "submit", "cancel", "resync")
@@ -67,7 +69,7 @@ class GatewayHello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., gateway: _Optional[str] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "trace_id", "tenant", "namespace", "chat", "text", "token_ids", "pair", "sampling", "stopping", "n", "top_logprobs", "boundaries", "expected_tokens", "resume", "share", "public_messages", "score_prompt", "constraint", "want", "echo")
+    __slots__ = ("request_id", "trace_id", "tenant", "namespace", "chat", "text", "token_ids", "pair", "program", "sampling", "stopping", "n", "top_logprobs", "boundaries", "expected_tokens", "resume", "share", "public_messages", "score_prompt", "constraint", "want", "echo", "nodes", "session")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TRACE_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +78,7 @@ class Submit(_message.Message):
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     PAIR_FIELD_NUMBER: _ClassVar[int]
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     STOPPING_FIELD_NUMBER: _ClassVar[int]
     N_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +92,8 @@ class Submit(_message.Message):
     CONSTRAINT_FIELD_NUMBER: _ClassVar[int]
     WANT_FIELD_NUMBER: _ClassVar[int]
     ECHO_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     trace_id: str
     tenant: str
@@ -97,6 +102,7 @@ class Submit(_message.Message):
     text: str
     token_ids: bytes
     pair: PairPrompt
+    program: bytes
     sampling: Sampling
     stopping: Stopping
     n: int
@@ -110,7 +116,19 @@ class Submit(_message.Message):
     constraint: Constraint
     want: Want
     echo: bool
-    def __init__(self, request_id: _Optional[int] = ..., trace_id: _Optional[str] = ..., tenant: _Optional[str] = ..., namespace: _Optional[bytes] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., text: _Optional[str] = ..., token_ids: _Optional[bytes] = ..., pair: _Optional[_Union[PairPrompt, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., stopping: _Optional[_Union[Stopping, _Mapping]] = ..., n: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., expected_tokens: _Optional[int] = ..., resume: _Optional[_Iterable[_Union[Resume, _Mapping]]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., public_messages: _Optional[int] = ..., score_prompt: _Optional[bool] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ..., want: _Optional[_Union[Want, str]] = ..., echo: _Optional[bool] = ...) -> None: ...
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeOutput]
+    session: Session
+    def __init__(self, request_id: _Optional[int] = ..., trace_id: _Optional[str] = ..., tenant: _Optional[str] = ..., namespace: _Optional[bytes] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., text: _Optional[str] = ..., token_ids: _Optional[bytes] = ..., pair: _Optional[_Union[PairPrompt, _Mapping]] = ..., program: _Optional[bytes] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., stopping: _Optional[_Union[Stopping, _Mapping]] = ..., n: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., expected_tokens: _Optional[int] = ..., resume: _Optional[_Iterable[_Union[Resume, _Mapping]]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., public_messages: _Optional[int] = ..., score_prompt: _Optional[bool] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ..., want: _Optional[_Union[Want, str]] = ..., echo: _Optional[bool] = ..., nodes: _Optional[_Iterable[_Union[NodeOutput, _Mapping]]] = ..., session: _Optional[_Union[Session, _Mapping]] = ...) -> None: ...
+
+class Session(_message.Message):
+    __slots__ = ("id", "resumes", "ttl_s")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    RESUMES_FIELD_NUMBER: _ClassVar[int]
+    TTL_S_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    resumes: bool
+    ttl_s: int
+    def __init__(self, id: _Optional[str] = ..., resumes: _Optional[bool] = ..., ttl_s: _Optional[int] = ...) -> None: ...
 
 class Constraint(_message.Message):
     __slots__ = ("json_schema", "regex", "grammar", "choices")
@@ -336,7 +354,7 @@ class Snapshot(_message.Message):
     def __init__(self, stored: _Optional[_Iterable[_Union[CacheEvent, _Mapping]]] = ...) -> None: ...
 
 class Output(_message.Message):
-    __slots__ = ("request_id", "choice", "text", "token_ids", "logprobs", "finish_reason", "stop_reason", "prompt_scores", "reasoning", "tool_calls", "text_chars", "values", "prompt_text")
+    __slots__ = ("request_id", "choice", "text", "token_ids", "logprobs", "finish_reason", "stop_reason", "prompt_scores", "reasoning", "tool_calls", "text_chars", "values", "prompt_text", "nodes")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CHOICE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -350,6 +368,7 @@ class Output(_message.Message):
     TEXT_CHARS_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TEXT_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     choice: int
     text: str
@@ -363,7 +382,36 @@ class Output(_message.Message):
     text_chars: int
     values: _containers.RepeatedScalarFieldContainer[float]
     prompt_text: str
-    def __init__(self, request_id: _Optional[int] = ..., choice: _Optional[int] = ..., text: _Optional[str] = ..., token_ids: _Optional[bytes] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., stop_reason: _Optional[str] = ..., prompt_scores: _Optional[_Iterable[_Union[PromptScore, _Mapping]]] = ..., reasoning: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCallDelta, _Mapping]]] = ..., text_chars: _Optional[int] = ..., values: _Optional[_Iterable[float]] = ..., prompt_text: _Optional[str] = ...) -> None: ...
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeOutput]
+    def __init__(self, request_id: _Optional[int] = ..., choice: _Optional[int] = ..., text: _Optional[str] = ..., token_ids: _Optional[bytes] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., stop_reason: _Optional[str] = ..., prompt_scores: _Optional[_Iterable[_Union[PromptScore, _Mapping]]] = ..., reasoning: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCallDelta, _Mapping]]] = ..., text_chars: _Optional[int] = ..., values: _Optional[_Iterable[float]] = ..., prompt_text: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[NodeOutput, _Mapping]]] = ...) -> None: ...
+
+class NodeOutput(_message.Message):
+    __slots__ = ("name", "index", "text", "token_ids", "finish_reason", "choice", "scores", "prompt_tokens", "cached_tokens", "started_s", "ended_s", "root_text")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_FIELD_NUMBER: _ClassVar[int]
+    SCORES_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    STARTED_S_FIELD_NUMBER: _ClassVar[int]
+    ENDED_S_FIELD_NUMBER: _ClassVar[int]
+    ROOT_TEXT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    index: int
+    text: str
+    token_ids: bytes
+    finish_reason: FinishReason
+    choice: int
+    scores: _containers.RepeatedScalarFieldContainer[float]
+    prompt_tokens: int
+    cached_tokens: int
+    started_s: float
+    ended_s: float
+    root_text: str
+    def __init__(self, name: _Optional[str] = ..., index: _Optional[int] = ..., text: _Optional[str] = ..., token_ids: _Optional[bytes] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., choice: _Optional[int] = ..., scores: _Optional[_Iterable[float]] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., started_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., root_text: _Optional[str] = ...) -> None: ...
 
 class ToolCallDelta(_message.Message):
     __slots__ = ("index", "name", "arguments")

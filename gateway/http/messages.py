@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Raw
 
 from gateway.config import LimitConfig
 from gateway.errors import InvalidRequest
@@ -20,7 +19,7 @@ class FunctionCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     arguments: str
 
 
-class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PastCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Part of the history that the chat template renders. index: as events have it; not used."""
 
     id: str
@@ -35,14 +34,14 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[dict[str, Any]] | None = None
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[PastCall] | None = None
     tool_call_id: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    annotations: Raw = Raw()
-    audio: Raw = Raw()
-    function_call: Raw = Raw()
+    annotations: Any = None
+    audio: Any = None
+    function_call: Any = None
 
 
 # The key that holds a part's text, by the part's type.
@@ -85,8 +84,7 @@ def plain(message: Message) -> dict[str, object]:
 
 def _check_message(path: str, message: Message) -> None:
     for name in ("audio", "function_call"):
-        raw = getattr(message, name)
-        if raw and bytes(raw) != b"null":
+        if getattr(message, name) is not None:
             raise InvalidRequest(
                 f"Unsupported parameter: '{path}.{name}' is not supported here.",
                 param=f"{path}.{name}",

@@ -12,19 +12,19 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Raw
+from msgspec import Meta
 
 from gateway.config import LimitConfig
 from gateway.errors import InvalidRequest
 from gateway.http.decoding import check_depth, check_nodes, decoded, invalid
 from gateway.http.messages import Message, check_messages
+from gateway.http.prompts import Prompts, TokenId, check_prompts
 from gateway.http.structured import ResponseFormat, StructuredOutputs
 from gateway.http.tools import Tool, check_tools, tool_choice_of
 
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Label = Annotated[str, Meta(min_length=1, max_length=256)]
 Tier = Literal["auto", "default", "flex", "priority", "scale"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
@@ -64,13 +64,13 @@ class SharedFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     prompt_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     structured_outputs: StructuredOutputs | None = None
     service_tier: Tier | None = None
-    user: Raw = Raw()
+    user: Any = None
     # Taken and not used.
-    metadata: Raw = Raw()
-    store: Raw = Raw()
-    safety_identifier: Raw = Raw()
-    prompt_cache_retention: Raw = Raw()
-    prompt_cache_options: Raw = Raw()
+    metadata: Any = None
+    store: Any = None
+    safety_identifier: Any = None
+    prompt_cache_retention: Any = None
+    prompt_cache_options: Any = None
 
 
 class ChatRequest(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,21 +82,21 @@ class ChatRequest(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     tools: list[Tool] | None = None
-    tool_choice: Raw = Raw()
+    tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
     reasoning_effort: Effort | None = None
     # Beyond OpenAI: whether reasoning stands apart from content; true by default.
     separate_reasoning: bool | None = None
     # Of the protocol, without effect here: refused.
-    functions: Raw = Raw()
-    function_call: Raw = Raw()
-    modalities: Raw = Raw()
-    audio: Raw = Raw()
-    prediction: Raw = Raw()
-    verbosity: Raw = Raw()
-    web_search_options: Raw = Raw()
-    moderation: Raw = Raw()
+    functions: Any = None
+    function_call: Any = None
+    modalities: Any = None
+    audio: Any = None
+    prediction: Any = None
+    verbosity: Any = None
+    web_search_options: Any = None
+    moderation: Any = None
 
 
 class CompletionRequest(SharedFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,16 +105,16 @@ class CompletionRequest(SharedFields, frozen=True, kw_only=True, forbid_unknown_
     max_tokens may be 0 with echo: the prompt is scored, and nothing is made.
     """
 
-    prompt: str | list[str | TokenId | list[TokenId]]
+    prompt: Prompts
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     max_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     echo: bool | None = None
     best_of: Annotated[int, Meta(ge=1)] | None = None
-    suffix: Raw = Raw()
+    suffix: Any = None
 
 
 # What a refused field may say without asking for anything.
-_HARMLESS: dict[str, tuple[Any, ...]] = {
+REFUSED: dict[str, tuple[Any, ...]] = {
     "functions": ([],),
     "function_call": ("none",),
     "modalities": (["text"],),
@@ -158,14 +158,7 @@ def read_completion(body: bytes, limits: LimitConfig) -> CompletionRequest:
     check_nodes(body, limits, ids=limits.prompt_ids)
     request = decoded(_completion_decoder, body)
     _check_shared(request, limits)
-    prompt = request.prompt
-    if isinstance(prompt, list):
-        if len({type(element) for element in prompt}) != 1:
-            raise invalid("prompt", "expected strings, token ids, or lists of token ids")
-        if not isinstance(prompt[0], int) and len(prompt) > limits.prompts:
-            raise invalid("prompt", f"at most {limits.prompts} prompts are allowed")
-        if sum(map(_num_ids, prompt)) > limits.prompt_ids:
-            raise invalid("prompt", f"at most {limits.prompt_ids} token ids are allowed")
+    check_prompts("prompt", request.prompt, limits.prompts, limits.prompt_ids)
     _check_echo(request)
     _check_best_of(request, limits)
     return request
@@ -190,12 +183,8 @@ def _check_best_of(request: CompletionRequest, limits: LimitConfig) -> None:
         raise invalid("best_of", "not allowed above n when 'stream' is true")
 
 
-def _num_ids(element: str | int | list[int]) -> int:
-    return len(element) if isinstance(element, list) else isinstance(element, int)
-
-
 def _check_shared(request: SharedFields, limits: LimitConfig) -> None:
-    refuse_others(request, _HARMLESS)
+    refuse_others(request, REFUSED)
     if (request.n or 1) > limits.choices:
         raise invalid("n", f"expected at most {limits.choices}")
     if request.stream_options is not None and not request.stream:
@@ -216,8 +205,8 @@ def _check_shared(request: SharedFields, limits: LimitConfig) -> None:
 def refuse_others(request: msgspec.Struct, harmless: Mapping[str, tuple[Any, ...]]) -> None:
     """Refuse fields that do nothing here, unless they ask for nothing. Raises InvalidRequest."""
     for name, values in harmless.items():
-        raw = getattr(request, name, None)
-        if raw and bytes(raw) != b"null" and not _is_one_of(raw, values):
+        value = getattr(request, name, None)
+        if value is not None and value not in values:
             raise InvalidRequest(
                 f"Unsupported parameter: '{name}' is not supported here with this value.",
                 param=name,
@@ -237,10 +226,3 @@ def _check_stop(request: SharedFields, limits: LimitConfig) -> None:
             )
     if len(request.stop_token_ids or ()) > limits.stop_token_ids:
         raise invalid("stop_token_ids", f"at most {limits.stop_token_ids} ids are allowed")
-
-
-def _is_one_of(raw: Raw, values: tuple[Any, ...]) -> bool:
-    try:
-        return any(value == msgspec.json.decode(raw) for value in values)
-    except (msgspec.DecodeError, RecursionError):
-        return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from gateway.config import LimitConfig
 from gateway.errors import InvalidRequest
@@ -45,7 +45,6 @@ class NamedTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     type: Literal["function"] = "function"
 
 
-_named = msgspec.json.Decoder(NamedTool)
 _MODES = {"auto": ToolMode.AUTO, "none": ToolMode.NONE, "required": ToolMode.REQUIRED}
 
 
@@ -63,10 +62,9 @@ def check_tools(tools: list[Tool], limits: LimitConfig) -> None:
             check_depth(f"{path}.parameters", tool.function.parameters, limits.json_depth)
 
 
-def tool_choice_of(raw: Raw, tools: list[Tool], parallel: bool | None) -> ToolChoice:
+def tool_choice_of(value: Any, tools: list[Tool], parallel: bool | None) -> ToolChoice:
     """How the tools may be used. Raises InvalidRequest."""
     single = parallel is False
-    value = msgspec.json.decode(raw) if bytes(raw) else None
     if value is None:
         return ToolChoice(single=single)
     if isinstance(value, str) and value in _MODES:
@@ -75,7 +73,7 @@ def tool_choice_of(raw: Raw, tools: list[Tool], parallel: bool | None) -> ToolCh
         return ToolChoice(_MODES[value], single=single)
     if isinstance(value, dict) and value.get("type") == "function":
         try:
-            name = _named.decode(raw).function.name
+            name = msgspec.convert(value, NamedTool).function.name
         except msgspec.ValidationError as error:
             raise invalid("tool_choice", str(error)) from error
         if name not in (tool.function.name for tool in tools):

@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from gateway.errors import InvalidRequest
 from gateway.http.decoding import explained, invalid
-from gateway.http.messages import FunctionCall, Message, ToolCall
+from gateway.http.messages import FunctionCall, Message, PastCall
 
 _TEXT_KINDS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 _MAX_KIND_CHARS = 64
@@ -97,7 +97,7 @@ class _Gathering:
         self.messages: list[Message] = []
         self._text: str | None = None
         self._reasoning: str | None = None
-        self._calls: list[ToolCall] = []
+        self._calls: list[PastCall] = []
 
     def take(self, item: msgspec.Struct, path: str) -> None:
         """One more item."""
@@ -108,7 +108,7 @@ class _Gathering:
             self._reasoning = (self._reasoning or "") + _text(f"{path}.content", parts)
         elif isinstance(item, _CallItem):
             function = FunctionCall(item.name, item.arguments)
-            self._calls.append(ToolCall(item.call_id, function))
+            self._calls.append(PastCall(item.call_id, function))
         elif isinstance(item, _OutputItem):
             self.close()
             output = _text(f"{path}.output", item.output)

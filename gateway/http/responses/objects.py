@@ -11,43 +11,39 @@ from gateway.http.objects import TokenLogprob
 Metadata = dict[str, str] | None
 
 
-class OutputText(Struct, frozen=True):
+class OutputText(Struct, frozen=True, tag_field="type", tag="output_text"):
     """What the assistant said."""
 
     text: str
     logprobs: list[TokenLogprob] | UnsetType = UNSET
     annotations: list[None] = []
-    type: str = "output_text"
 
 
-class ReasoningText(Struct, frozen=True):
+class ReasoningText(Struct, frozen=True, tag_field="type", tag="reasoning_text"):
     """What the model thought."""
 
     text: str
-    type: str = "reasoning_text"
 
 
-class MessageItem(Struct, frozen=True):
+class MessageItem(Struct, frozen=True, tag_field="type", tag="message"):
     """An item of the output: text."""
 
     id: str
     content: list[OutputText]
     status: str
-    type: str = "message"
     role: str = "assistant"
 
 
-class ReasoningItem(Struct, frozen=True):
+class ReasoningItem(Struct, frozen=True, tag_field="type", tag="reasoning"):
     """An item of the output: reasoning."""
 
     id: str
     content: list[ReasoningText]
     status: str
     summary: list[None] = []
-    type: str = "reasoning"
 
 
-class CallItem(Struct, frozen=True):
+class CallItem(Struct, frozen=True, tag_field="type", tag="function_call"):
     """An item of the output: a call that the client is asked to make."""
 
     id: str
@@ -55,7 +51,6 @@ class CallItem(Struct, frozen=True):
     name: str
     arguments: str
     status: str
-    type: str = "function_call"
 
 
 Item = MessageItem | ReasoningItem | CallItem

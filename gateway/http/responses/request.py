@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from gateway.config import LimitConfig
 from gateway.errors import InvalidRequest
@@ -82,7 +82,7 @@ class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     top_p: Fraction | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     tools: list[ResponseTool] | None = None
-    tool_choice: Raw = Raw()
+    tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     text: TextSettings | None = None
     reasoning: ReasoningSettings | None = None
@@ -94,25 +94,25 @@ class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     metadata: dict[str, str] | None = None
     service_tier: Tier | None = None
     prompt_cache_key: Label | None = None
-    user: Raw = Raw()
+    user: Any = None
     # Taken and not used.
-    store: Raw = Raw()
-    safety_identifier: Raw = Raw()
-    prompt_cache_retention: Raw = Raw()
-    prompt_cache_options: Raw = Raw()
+    store: Any = None
+    safety_identifier: Any = None
+    prompt_cache_retention: Any = None
+    prompt_cache_options: Any = None
     # Of the protocol, without effect here: refused.
-    previous_response_id: Raw = Raw()
-    conversation: Raw = Raw()
-    background: Raw = Raw()
-    truncation: Raw = Raw()
-    max_tool_calls: Raw = Raw()
-    prompt: Raw = Raw()
-    context_management: Raw = Raw()
-    moderation: Raw = Raw()
+    previous_response_id: Any = None
+    conversation: Any = None
+    background: Any = None
+    truncation: Any = None
+    max_tool_calls: Any = None
+    prompt: Any = None
+    context_management: Any = None
+    moderation: Any = None
 
 
 # What a refused field may say without asking for anything.
-_HARMLESS: dict[str, tuple[Any, ...]] = {
+REFUSED: dict[str, tuple[Any, ...]] = {
     "previous_response_id": (),
     "conversation": (),
     "background": (False,),
@@ -129,7 +129,7 @@ def read_response(body: bytes, limits: LimitConfig) -> tuple[ResponsesRequest, C
     """The body within the limits, and the chat that it asks for. Raises InvalidRequest."""
     check_nodes(body, limits)
     request = decoded(_decoder, body)
-    refuse_others(request, _HARMLESS)
+    refuse_others(request, REFUSED)
     if request.stream_options is not None and not request.stream:
         raise invalid("stream_options", "only allowed when 'stream' is true")
     wants_logprobs = request.top_logprobs is not None or _LOGPROBS in (request.include or ())
@@ -194,16 +194,14 @@ def _tool(tool: ResponseTool) -> Tool:
     )
 
 
-def _tool_choice(raw: Raw) -> Raw:
+def _tool_choice(value: Any) -> Any:
     """The named form with the name where a chat has it."""
-    value = msgspec.json.decode(raw) if bytes(raw) else None
     if isinstance(value, dict) and value.get("type") == "function" and "name" in value:
         others = value.keys() - {"type", "name"}
         if others:
             raise invalid("tool_choice", f"{min(others)!r} is unknown")
-        named = {"type": "function", "function": {"name": value["name"]}}
-        return Raw(msgspec.json.encode(named))
-    return raw
+        return {"type": "function", "function": {"name": value["name"]}}
+    return value
 
 
 def _format(text: TextSettings | None) -> ResponseFormat | None:

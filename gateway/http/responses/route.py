@@ -40,9 +40,7 @@ class Responses:
 
 def _asked(request: ResponsesRequest, heading: Heading) -> Response:
     """The response before it has any output."""
-    raw_choice, user = bytes(request.tool_choice), bytes(request.user)
-    choice = msgspec.json.decode(raw_choice) if raw_choice else None
-    named = msgspec.json.decode(user) if user else None
+    choice = request.tool_choice
     text = request.text.format if request.text is not None else None
     shown = {"type": "text"} if text is None else msgspec.to_builtins(text)
     reasoning = request.reasoning
@@ -64,5 +62,5 @@ def _asked(request: ResponsesRequest, heading: Heading) -> Response:
         tools=[msgspec.to_builtins(tool) for tool in request.tools or ()],
         top_logprobs=request.top_logprobs or 0,
         top_p=1.0 if request.top_p is None else request.top_p,
-        user=named if isinstance(named, str) else None,
+        user=request.user if isinstance(request.user, str) else None,
     )

@@ -248,4 +248,4 @@ def test_settings_reach_the_chat() -> None:
     assert chat.response_format.json_schema.schema == schema
     assert (chat.reasoning_effort, chat.logprobs, chat.max_completion_tokens) == ("low", True, 9)
     assert chat.tools[0].function.name == "f"
-    assert json.loads(bytes(chat.tool_choice))["function"] == {"name": "f"}
+    assert chat.tool_choice["function"] == {"name": "f"}
