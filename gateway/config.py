@@ -56,6 +56,7 @@ class LimitConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at most. stall_s: how long a client may take nothing
     of what lies ready for it. json_nodes: strings, objects, lists and further members of a body,
     token ids apart. content_parts: text parts of all messages. prompt_ids: of all prompts.
+    documents: pairs that one request has scored, or texts that it has embedded.
     grammar_chars: of a schema, a regex, a grammar or all choices of `structured_outputs`.
     """
 
@@ -71,6 +72,7 @@ class LimitConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     messages: PositiveInt = 2048
     choices: PositiveInt = 16
     prompts: PositiveInt = 128
+    documents: PositiveInt = 2048
     stop_strings: PositiveInt = 16
     stop_string_chars: PositiveInt = 1024
     stop_token_ids: PositiveInt = 128
@@ -78,6 +80,22 @@ class LimitConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tools: PositiveInt = 128
     grammar_chars: PositiveInt = 262_144
     grammar_choices: PositiveInt = 4096
+
+
+class ProgramLimitConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How large one program may be.
+
+    depth: forks within forks. branches: of all forks. choices: of a select. n: of a gen. tokens:
+    that all its nodes may generate together. session_ttl_s: how long a session may be kept.
+    """
+
+    nodes: PositiveInt = 1024
+    depth: PositiveInt = 8
+    branches: PositiveInt = 256
+    choices: PositiveInt = 256
+    n: PositiveInt = 64
+    tokens: PositiveInt = 65_536
+    session_ttl_s: PositiveInt = 600
 
 
 class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -261,6 +279,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     redis: RedisConfig = RedisConfig()
     admin: AdminConfig = AdminConfig()
     limits: LimitConfig = LimitConfig()
+    programs: ProgramLimitConfig = ProgramLimitConfig()
     link: LinkConfig = LinkConfig()
     routing: RoutingConfig = RoutingConfig()
     queue: QueueConfig = QueueConfig()

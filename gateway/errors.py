@@ -7,6 +7,7 @@
     ├── Unauthenticated           401  no key, or one that nobody holds
     ├── NotFound                  404  no such route
     │   ├── ModelNotFound         404  no such model, or not for this tenant
+    │   ├── SessionLost           404  the session that a program goes on from is not kept any more
     │   └── TenantNotFound        404  admin API: no such tenant, or no such key of it
     ├── MethodNotAllowed          405
     ├── BodyTimeout               408  the body stopped coming
@@ -84,6 +85,10 @@ class ModelNotFound(NotFound):
         super().__init__(
             f"The model '{model}' does not exist or you do not have access to it.", param="model"
         )
+
+
+class SessionLost(NotFound):
+    """The session that a program goes on from has expired, or its worker is gone."""
 
 
 class TenantNotFound(NotFound):
@@ -190,6 +195,7 @@ FACES: dict[type[GatewayError], Face] = {
     ),
     Unauthenticated: Face(401, "invalid_request_error", "invalid_api_key"),
     NotFound: Face(404, "invalid_request_error", "unknown_url"),
+    SessionLost: Face(404, "invalid_request_error", "session_lost"),
     ModelNotFound: Face(404, "invalid_request_error", "model_not_found"),
     TenantNotFound: Face(404, "invalid_request_error", "tenant_not_found"),
     MethodNotAllowed: Face(405, "invalid_request_error", "method_not_allowed"),

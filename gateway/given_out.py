@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gateway.request import Output, Resume
+from msgspec.structs import replace
+
+from gateway.request import NodeOutput, Output, Resume
 
 
 @dataclass(slots=True)
@@ -12,6 +14,25 @@ class _Choice:
     token_ids: bytearray = field(default_factory=bytearray)
     text_chars: int = 0
     finished: bool = False
+
+
+@dataclass(slots=True)
+class _Node:
+    """What came of a program's node. last: its last output."""
+
+    token_ids: bytearray = field(default_factory=bytearray)
+    texts: list[str] = field(default_factory=list)
+    last: NodeOutput | None = None
+
+    def take(self, node: NodeOutput) -> None:
+        self.token_ids += node.token_ids
+        self.texts.append(node.text)
+        self.last = node
+
+    def whole(self) -> NodeOutput:
+        """All of it as one."""
+        assert self.last is not None
+        return replace(self.last, token_ids=bytes(self.token_ids), text="".join(self.texts))
 
 
 class GivenOut:
@@ -23,6 +44,7 @@ class GivenOut:
     def __init__(self) -> None:
         self._choices: dict[int, _Choice] = {}
         self.num_tokens = 0
+        self._nodes: dict[tuple[str, int], _Node] = {}
         self.has_scores = False
         self.has_prompt = False
 
@@ -37,6 +59,8 @@ class GivenOut:
         choice.token_ids += output.token_ids
         choice.text_chars = output.text_chars or choice.text_chars + len(output.text)
         choice.finished = output.finish_reason is not None
+        for node in output.nodes:
+            self._nodes.setdefault((node.name, node.index), _Node()).take(node)
 
     @property
     def num_finished(self) -> int:
@@ -46,6 +70,10 @@ class GivenOut:
     def __bool__(self) -> bool:
         """Whether anything was given out."""
         return bool(self._choices)
+
+    def nodes(self) -> tuple[NodeOutput, ...]:
+        """A program's nodes as another worker takes them up."""
+        return tuple(node.whole() for (name, _), node in self._nodes.items() if name)
 
     def resume(self) -> tuple[Resume, ...]:
         """Each choice as another worker takes it up."""

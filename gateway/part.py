@@ -32,7 +32,7 @@ from gateway.fleet.workers import Claim, Fleet, Lease, Worker
 from gateway.given_out import GivenOut
 from gateway.job import Job, Part
 from gateway.queueing.dispatcher import Dispatcher, Ticket
-from gateway.request import Done, Event, Failed, Output, Usage
+from gateway.request import Done, Event, Failed, Output, ProgramPrompt, Usage, Want
 from gateway.routing.route import NoCredit, Route
 from gateway.routing.router import Router
 from gateway.telemetry.log import EventLog
@@ -150,8 +150,10 @@ class PartRun:
         """The output with its choice's number in the whole answer."""
         if self._expectation is not None:
             self._begun(self._expectation)
-        self._given.take(output)
-        num_tokens = output.num_tokens
+        # Ids that a prompt was asked for are no output.
+        made = output if self._generates else replace(output, token_ids=b"")
+        self._given.take(made)
+        num_tokens = made.num_tokens
         if num_tokens:
             self.record.tokens(num_tokens)
             self.means.dispatcher.served(self._ticket, num_tokens * _OUTPUT_WEIGHT)
@@ -263,7 +265,7 @@ class PartRun:
         try:
             return means.router.route(self.part.want, self._avoid, self._is_eligible)
         except NoCredit:
-            if self.part.ask.decoding.n > 1:
+            if self.part.ask.num_sequences > 1:
                 self.narrow = self._with_some_room(before)
             return None
         except NoWorker as error:
@@ -277,13 +279,21 @@ class PartRun:
 
     def _is_eligible(self, worker: Worker) -> bool:
         """Whether the worker may have it now: credit, and what was given out can go on there."""
-        return self._suits(worker) and self.means.takes(worker, self.part.ask.decoding.n)
+        return self._suits(worker) and self.means.takes(worker, self.part.ask.num_sequences)
 
     def _suits(self, worker: Worker) -> bool:
-        """Whether what was given out can go on there, and the prompt be told of if asked."""
-        decoding = self.part.ask.decoding
-        tells = decoding.score_prompt or decoding.echo
-        return worker.info.resumes or not (self._given or tells)
+        """Whether it has the task; what was given out can go on, and the prompt be told of, there.
+
+        A server that goes on with nothing was made to generate, and tells neither ids nor values.
+        """
+        ask, info = self.part.ask, worker.info
+        tells = ask.decoding.score_prompt or ask.decoding.echo or not self._generates
+        tells = tells or isinstance(ask.prompt, ProgramPrompt)
+        return ask.task in (None, info.task) and (info.resumes or not (self._given or tells))
+
+    @property
+    def _generates(self) -> bool:
+        return self.part.ask.want is Want.GENERATION
 
     def _with_some_room(self, before: Worker | None) -> Worker | None:
         """A worker that may have it and takes some choices; the same as before while that lives."""
@@ -313,6 +323,7 @@ class PartRun:
             boundaries=route.boundaries,
             expected_tokens=route.expected_tokens,
             resume=self._given.resume() if self._given else (),
+            nodes=self._given.nodes(),
         )
         decoding, given = ask.decoding, self._given
         if given.has_scores or given.has_prompt:
@@ -329,7 +340,7 @@ class PartRun:
         self._tokens_before = self._given.num_tokens
         worker = route.worker
         with ExitStack() as stack:
-            claim = Claim(ask.decoding.n, route.expected_tokens)
+            claim = Claim(ask.num_sequences, route.expected_tokens)
             self._lease = stack.enter_context(self.means.fleet.lease(worker, claim))
             stack.enter_context(worker.door.submit(ask, self.deliver))
             self._expectation = self.means.router.dispatched(self.part.want, route)

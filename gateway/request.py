@@ -88,7 +88,15 @@ class PairPrompt(msgspec.Struct, frozen=True):
     instruction: str = ""
 
 
-Prompt = ChatPrompt | TextPrompt | TokenPrompt | PairPrompt
+class ProgramPrompt(msgspec.Struct, frozen=True):
+    """A program as JSON. text_bytes: of its literal text; tokens: that it may generate."""
+
+    source: bytes
+    text_bytes: int = 0
+    tokens: int = 0
+
+
+Prompt = ChatPrompt | TextPrompt | TokenPrompt | PairPrompt | ProgramPrompt
 
 
 class Want(enum.Enum):
@@ -162,6 +170,45 @@ class Resume(msgspec.Struct, frozen=True):
     finished: bool = False
 
 
+class FinishReason(enum.Enum):
+    """Why a choice ended by itself; the values are OpenAI's."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+class NodeOutput(msgspec.Struct, frozen=True):
+    """More of a program's node: its n's number, text, ids, and with its last one the rest.
+
+    choice, scores: of a select. started_s, ended_s: since the program began there. root_text: with
+    a program's very last one, whose name is empty.
+    """
+
+    name: str
+    index: int = 0
+    text: str = ""
+    token_ids: bytes = b""
+    finish_reason: FinishReason | None = None
+    choice: int = 0
+    scores: tuple[float, ...] = ()
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    started_s: float = 0.0
+    ended_s: float = 0.0
+    root_text: str = ""
+
+
+class Session(msgspec.Struct, frozen=True):
+    """What a program's state is kept under at its worker, and for how long behind its end.
+
+    resumes: it was kept before, and the program goes on from it. id "": it is not kept again.
+    """
+
+    id: str
+    ttl_s: int
+    resumes: bool = False
+
+
 class Share(msgspec.Struct, frozen=True):
     """What a tenant may have of each worker. priority: a higher one is served sooner.
 
@@ -179,7 +226,8 @@ class Ask(msgspec.Struct, frozen=True):
     """All that one worker needs to answer one prompt.
 
     expected_tokens: prompt tokens that it will have to compute, as far as the gateway knows.
-    public_messages: of a chat, how many of the first (and the tools) every tenant may share.
+    public_messages: of a chat, how many of the first (and the tools) every tenant may share. nodes:
+    what was given out of a program. width: sequences that it runs side by side, 0: its choices.
     """
 
     trace_id: str
@@ -193,13 +241,23 @@ class Ask(msgspec.Struct, frozen=True):
     share: Share = Share()
     public_messages: int = 0
     want: Want = Want.GENERATION
+    nodes: tuple[NodeOutput, ...] = ()
+    session: Session | None = None
+    width: int = 0
 
+    @property
+    def num_sequences(self) -> int:
+        """What it takes of a worker's credit."""
+        return self.width or self.decoding.n
 
-class FinishReason(enum.Enum):
-    """Why a choice ended by itself; the values are OpenAI's."""
-
-    STOP = "stop"
-    LENGTH = "length"
+    @property
+    def task(self) -> str | None:
+        """The workers' task that gives what is wanted; None: every one does."""
+        if self.want is Want.GENERATION:
+            return "generate"
+        if self.want is not Want.VALUES:
+            return None
+        return "rerank" if isinstance(self.prompt, PairPrompt) else "embed"
 
 
 class Logprob(msgspec.Struct, frozen=True, gc=False):
@@ -260,11 +318,13 @@ class Output(msgspec.Struct, frozen=True):
     text_chars: int = 0
     values: tuple[float, ...] = ()
     prompt_text: str = ""
+    nodes: tuple[NodeOutput, ...] = ()
 
     @property
     def num_tokens(self) -> int:
         """How many tokens it brings."""
-        return len(self.token_ids) // 4 + self.unnamed_tokens
+        named = len(self.token_ids) + sum(len(node.token_ids) for node in self.nodes)
+        return named // 4 + self.unnamed_tokens
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):

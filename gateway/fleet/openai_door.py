@@ -30,6 +30,7 @@ from gateway.request import (
     Decoding,
     Language,
     PairPrompt,
+    ProgramPrompt,
     TextPrompt,
     Want,
 )
@@ -66,7 +67,7 @@ def call_of(ask: Ask, model: str, kind: ForeignKind) -> Call:
     if kind == "vllm":
         fields["cache_salt"] = ask.namespace.hex()
     prompt = ask.prompt
-    if isinstance(prompt, PairPrompt) or ask.want is not Want.GENERATION:
+    if isinstance(prompt, PairPrompt | ProgramPrompt) or ask.want is not Want.GENERATION:
         raise InvalidRequest("The server behind this model is asked to generate only.")
     if isinstance(prompt, ChatPrompt):
         if prompt.template_kwargs:

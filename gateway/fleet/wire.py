@@ -18,8 +18,10 @@ from gateway.request import (
     Constraint,
     FinishReason,
     Logprob,
+    NodeOutput,
     Output,
     PairPrompt,
+    ProgramPrompt,
     Prompt,
     PromptScore,
     TextPrompt,
@@ -59,7 +61,10 @@ def submit(request_id: int, ask: Ask) -> pb.Submit:
         echo=decoding.echo,
         constraint=None if decoding.constraint is None else _constraint(decoding.constraint),
         want=ask.want.value,
+        nodes=[_node(one) for one in ask.nodes],
     )
+    if ask.session is not None:
+        message.session.CopyFrom(pb.Session(**structs.asdict(ask.session)))
     _put_prompt(message, ask.prompt)
     return message
 
@@ -77,6 +82,8 @@ def _put_prompt(message: pb.Submit, prompt: Prompt) -> None:
         message.chat.keep_reasoning = prompt.keep_reasoning
     elif isinstance(prompt, TextPrompt):
         message.text = prompt.text
+    elif isinstance(prompt, ProgramPrompt):
+        message.program = prompt.source
     elif isinstance(prompt, PairPrompt):
         message.pair.query = prompt.query
         message.pair.document = prompt.document
@@ -104,6 +111,11 @@ def load_of(load: pb.Load) -> WorkerLoad:
 
 
 _FINISH = {pb.STOP: FinishReason.STOP, pb.LENGTH: FinishReason.LENGTH}
+_FINISH_CODES: dict[FinishReason | None, pb.FinishReason] = {
+    None: pb.FINISH_REASON_UNSPECIFIED,
+    FinishReason.STOP: pb.STOP,
+    FinishReason.LENGTH: pb.LENGTH,
+}
 
 
 _CHANGES = {
@@ -143,6 +155,39 @@ def output_of(output: pb.Output) -> Output:
         text_chars=output.text_chars,
         values=tuple(output.values) if output.values else (),
         prompt_text=output.prompt_text,
+        nodes=tuple(_node_of(node) for node in output.nodes) if output.nodes else (),
+    )
+
+
+def _node(node: NodeOutput) -> pb.NodeOutput:
+    """What was given out of a node, as it is taken up elsewhere."""
+    return pb.NodeOutput(
+        name=node.name,
+        index=node.index,
+        text=node.text,
+        token_ids=node.token_ids,
+        finish_reason=_FINISH_CODES[node.finish_reason],
+        choice=node.choice,
+        scores=node.scores,
+        prompt_tokens=node.prompt_tokens,
+        cached_tokens=node.cached_tokens,
+    )
+
+
+def _node_of(node: pb.NodeOutput) -> NodeOutput:
+    return NodeOutput(
+        name=node.name,
+        index=node.index,
+        text=node.text,
+        token_ids=node.token_ids,
+        finish_reason=_FINISH.get(node.finish_reason),
+        choice=node.choice,
+        scores=tuple(node.scores),
+        prompt_tokens=node.prompt_tokens,
+        cached_tokens=node.cached_tokens,
+        started_s=node.started_s,
+        ended_s=node.ended_s,
+        root_text=node.root_text,
     )
 
 
@@ -171,6 +216,7 @@ _ERRORS: dict[int, type[GatewayError]] = {
     pb.CONTEXT_LENGTH_EXCEEDED: errors.ContextLengthExceeded,
     pb.OVERLOADED: errors.Overloaded,
     pb.DRAINING: errors.Draining,
+    pb.SESSION_LOST: errors.SessionLost,
 }
 
 

@@ -262,7 +262,7 @@ class Fleet:
         """Whether the model is served after the worker came, turned or left is remembered."""
         if self.serving(info.model):
             self._past.served(info.model)
-        elif info.task == "generate":
+        else:
             self._past.unserved(info.model, self._clock())
 
     def workers(self) -> tuple[Worker, ...]:
@@ -278,9 +278,7 @@ class Fleet:
         return {
             name: worker
             for name, worker in self._workers.items()
-            if worker.info.model == model
-            and worker.info.task == "generate"
-            and not worker.load.draining
+            if worker.info.model == model and not worker.load.draining
         }
 
     def models(self) -> tuple[str, ...]:

@@ -1,7 +1,9 @@
 """The HTTP routes: who asks, what is asked, and the answer in the form that was asked for.
 
     POST /v1/chat/completions  /v1/completions  /v1/responses    run through the pipeline
+    POST /v1/rerank  /v1/score  /v1/embeddings  /tokenize ...    so do they (`values.routes`)
     GET  /v1/models  GET /v1/models/{id}                  what the linked workers serve
+    GET  /openapi.json                                    all of this, for machines
     GET  /health  GET /ready  GET /metrics                for operators, without a key
 
 A hang-up cancels the handler; that unwinds the run, which cancels at the worker and gives its
@@ -35,10 +37,14 @@ from gateway.http.deadline import Deadline
 from gateway.http.generations import Chat, Completion
 from gateway.http.inbound import header, label_header, read_body, request_id, unless_gone
 from gateway.http.intake import Caller
+from gateway.http.openapi import document
+from gateway.http.programs.answer import ProgramAnswer
+from gateway.http.programs.route import Programs
 from gateway.http.reply import Reply
 from gateway.http.responses.route import Responses
 from gateway.http.service import Order, Route, Service
 from gateway.http.unrouted import unrouted
+from gateway.http.values.routes import values_routes
 from gateway.pipeline import Run
 from gateway.request import Output
 from gateway.routing.prefix import Overrides
@@ -111,6 +117,8 @@ def build_app(service: Service, lifespan: Lifespan) -> Express:
         "/v1/chat/completions": Chat(service),
         "/v1/completions": Completion(service),
         "/v1/responses": Responses(service),
+        "/v1/programs": Programs(service),
+        **values_routes(service),
     }
     posts: dict[str, ASGIApp] = {
         path: Endpoint(service, route, deadline) for path, route in routes.items()
@@ -120,6 +128,7 @@ def build_app(service: Service, lifespan: Lifespan) -> Express:
             *(HTTPRoute(path, app, methods=["POST"]) for path, app in posts.items()),
             HTTPRoute("/v1/models", models, methods=["GET"]),
             HTTPRoute("/v1/models/{id:path}", models, methods=["GET"]),
+            HTTPRoute("/openapi.json", _openapi, methods=["GET"]),
             HTTPRoute("/health", _health, methods=["GET"]),
             HTTPRoute("/ready", _ready(service.fleet), methods=["GET"]),
             HTTPRoute("/metrics", _metrics(service.telemetry), methods=["GET"]),
@@ -234,6 +243,8 @@ class Endpoint:
         if reply.worker or not run.worker:
             return
         reply.worker = run.worker
+        if isinstance(order.answer, ProgramAnswer):
+            order.answer.worker = run.worker
         if order.job.tenant.debug:
             reply.headers += (("x-pando-route", run.explanation),)
 
@@ -281,6 +292,10 @@ class Models:
             if model.id == wanted:
                 return model
         raise ModelNotFound(wanted)
+
+
+async def _openapi(_: Request) -> Response:
+    return Response(document(ModelList, ModelObject), media_type="application/json")
 
 
 async def _health(_: Request) -> Response:

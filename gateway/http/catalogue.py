@@ -9,6 +9,12 @@ from gateway.errors import InvalidRequest, ModelNotFound, NoWorker
 from gateway.fleet.workers import Fleet
 from gateway.tenancy.tenants import Tenant
 
+_DOES = {
+    "generate": "generates text",
+    "rerank": "scores pairs of a query and a document",
+    "embed": "embeds texts",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
@@ -26,15 +32,32 @@ class Catalogue:
         """Whether the tenant may use the model of this name, by this name or its own."""
         return tenant.may_use(name) or tenant.may_use(self.aliases.get(name, name))
 
-    def resolve(self, name: str, tenant: Tenant) -> str:
-        """What workers call the model. Raises ModelNotFound, NoWorker."""
+    def resolve(self, name: str, tenant: Tenant, task: str | None = "generate") -> str:
+        """What workers call the model. task: what it is wanted for; None: any of ours will do.
+
+        Raises ModelNotFound, NoWorker, and InvalidRequest where its workers have another task.
+        """
         model = self.aliases.get(name, name)
         if not self.allows(tenant, name):
             raise ModelNotFound(name)
         if not self.fleet.knows(model):
             settled = self.fleet.ready and self.fleet.settled
             raise ModelNotFound(name) if settled else NoWorker("the workers are not all known yet")
+        self._check_task(model, task)
         return model
+
+    def _check_task(self, model: str, task: str | None) -> None:
+        """Refuse what nobody of the model's live workers does. Raises InvalidRequest."""
+        infos = [worker.info for worker in self.fleet.serving(model).values()]
+        tasks = {info.task for info in infos if info.resumes or task == "generate"}
+        if not infos or task in tasks or (task is None and tasks):
+            return
+        if not tasks:
+            raise InvalidRequest(
+                "The servers of this model are asked to generate only.", param="model"
+            )
+        does = " and ".join(_DOES.get(one, one) for one in sorted(tasks))
+        raise InvalidRequest(f"This model {does}; it doesn't {task}.", param="model")
 
     def check_scores(self, model: str, field: str) -> None:
         """Refuse a field that tells of the prompt where only foreign servers are, which do not.

@@ -72,8 +72,8 @@ def _model(service: Service, request: SharedFields, tenant: Tenant) -> str:
 
 
 def _call_end(request: ChatRequest) -> CallEnd:
-    """ "stop" where the client said which tool to call, as OpenAI has it."""
-    return "stop" if bytes(request.tool_choice).startswith(b"{") else "tool_calls"
+    """Stop, where the client said which tool to call, as OpenAI has it."""
+    return "stop" if isinstance(request.tool_choice, dict) else "tool_calls"
 
 
 def _form(request: CompletionRequest) -> CompletionForm:

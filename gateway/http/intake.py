@@ -6,10 +6,7 @@ Choice i of part p is choice p * n + i of the answer, as OpenAI numbers them.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import msgspec
 
@@ -17,6 +14,7 @@ from gateway.config import LimitConfig
 from gateway.errors import InvalidRequest
 from gateway.http.messages import plain
 from gateway.http.openai import ChatRequest, CompletionRequest, SharedFields
+from gateway.http.prompts import prompts_of
 from gateway.http.structured import constraint_of
 from gateway.http.tools import tool_choice_of
 from gateway.job import Job, Part
@@ -29,7 +27,6 @@ from gateway.request import (
     Sampling,
     Stopping,
     TextPrompt,
-    TokenPrompt,
     ToolMode,
 )
 from gateway.routing.prefix import Chain, Overrides, Scope, chat_chain, text_chain, token_chain
@@ -118,7 +115,7 @@ def completion_job(request: CompletionRequest, model: str, caller: Caller, lead:
         bool(request.echo),
     )
     parts = []
-    for position, prompt in enumerate(_prompts(request)):
+    for position, prompt in enumerate(prompts_of("prompt", request.prompt)):
         # Equal prompts of one request get answers of their own, unless a seed is named.
         decoding = _decoding(request, replace(caller, seed=caller.seed + position), asked)
         if isinstance(prompt, TextPrompt):
@@ -155,8 +152,7 @@ def _want(request: SharedFields, model: str, caller: Caller, chain: Chain) -> Wa
 
 def _user(request: SharedFields) -> str | None:
     """Whom the client asks for, if it says so by a string."""
-    user = msgspec.json.decode(request.user) if bytes(request.user) else None
-    return user if isinstance(user, str) else None
+    return request.user if isinstance(request.user, str) else None
 
 
 def _ask(caller: Caller, decoding: Decoding, prompt: Prompt, num_public: int = 0) -> Ask:
@@ -172,29 +168,13 @@ def _ask(caller: Caller, decoding: Decoding, prompt: Prompt, num_public: int = 0
     )
 
 
-def _prompts(request: CompletionRequest) -> list[TextPrompt | TokenPrompt]:
-    """The prompts one by one, whatever form they came in. Raises InvalidRequest."""
-    prompt = request.prompt
-    if isinstance(prompt, str):
-        return [TextPrompt(prompt)]
-    if all(isinstance(element, int) for element in prompt):
-        return [TokenPrompt(_packed("prompt", prompt))]
-    return [
-        TextPrompt(element)
-        if isinstance(element, str)
-        else TokenPrompt(_packed(f"prompt[{position}]", cast(list[int], element)))
-        for position, element in enumerate(prompt)
-    ]
-
-
-def _packed(path: str, ids: Sequence[object]) -> bytes:
-    if not ids:
-        raise InvalidRequest(f"Invalid value for '{path}': expected at least one id.", param=path)
-    return struct.pack(f"<{len(ids)}i", *ids)
-
-
 def _overrides(request: SharedFields, caller: Caller) -> Overrides:
-    return replace(caller.overrides, cache_key=request.prompt_cache_key)
+    return own_overrides(request.prompt_cache_key, caller)
+
+
+def own_overrides(cache_key: str | None, caller: Caller) -> Overrides:
+    """What the client says of its prefix, in headers and body."""
+    return replace(caller.overrides, cache_key=cache_key)
 
 
 def _decoding(request: SharedFields, caller: Caller, asked: _Asked) -> Decoding:

@@ -17,6 +17,8 @@ from gateway.errors import ErrorBody
 from gateway.http import openai
 from gateway.http.objects import ChatCompletion, Chunk, Completion
 from gateway.http.openai import ChatRequest, CompletionRequest
+from gateway.http.programs.answer import Delta, ProgramObject
+from gateway.http.programs.request import ProgramRequest
 from gateway.http.responses import request as responses
 from gateway.http.responses.objects import Event, Response
 from gateway.http.responses.request import ResponsesRequest
@@ -54,6 +56,7 @@ POSTS = (
     _Post("/v1/chat/completions", "Answer a chat", ChatRequest, ChatCompletion, Chunk),
     _Post("/v1/completions", "Go on with texts", CompletionRequest, Completion, Completion),
     _Post("/v1/responses", "Answer, as items", ResponsesRequest, Response, Event),
+    _Post("/v1/programs", "Run a program", ProgramRequest, ProgramObject, Delta),
     _Post("/v1/embeddings", "Embed texts", EmbeddingRequest, EmbeddingList),
     _Post("/v1/rerank", "Sort documents by relevance", RerankRequest, Ranking),
     _Post("/v1/score", "Score pairs of texts", ScoreRequest, ScoreList),

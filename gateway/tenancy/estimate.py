@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gateway.request import Ask, ChatPrompt, PairPrompt, Prompt, TextPrompt, Want
+from gateway.request import Ask, ChatPrompt, PairPrompt, ProgramPrompt, Prompt, TextPrompt, Want
 
 _BYTES_PER_TOKEN = 4
 
@@ -38,7 +38,9 @@ def estimate(asks: Iterable[Ask], default_output_tokens: int) -> Estimate:
     for ask in asks:
         max_tokens = ask.decoding.stopping.max_tokens
         prompt_tokens += estimated_prompt_tokens(ask.prompt)
-        if ask.want is Want.GENERATION:
+        if isinstance(ask.prompt, ProgramPrompt):
+            output_tokens += ask.prompt.tokens
+        elif ask.want is Want.GENERATION:
             output_tokens += ask.decoding.n * (max_tokens or default_output_tokens)
             asked = asked and max_tokens is not None
     return Estimate(prompt_tokens, output_tokens, asked)
@@ -50,6 +52,8 @@ def estimated_prompt_tokens(prompt: Prompt) -> int:
         num_bytes = len(prompt.messages) + len(prompt.tools)
     elif isinstance(prompt, TextPrompt):
         num_bytes = len(prompt.text.encode())
+    elif isinstance(prompt, ProgramPrompt):
+        num_bytes = prompt.text_bytes
     elif isinstance(prompt, PairPrompt):
         texts = (prompt.query, prompt.document, prompt.instruction)
         num_bytes = sum(len(text.encode()) for text in texts)

@@ -56,6 +56,7 @@ class WorkerSettings(TypedDict, total=False):
 
     name: str
     model: str
+    task: str
     incarnation: str
     script: Script
     protocol: int
@@ -188,6 +189,18 @@ async def serve() -> AsyncIterator[Serve]:
             return await stack.enter_async_context(_live(config))
 
         yield start
+
+
+@pytest.fixture
+def serve_linked(serve: Serve) -> Serve:
+    """The same, once the gateway knows all of the workers."""
+
+    async def start(*workers: FakeWorker, **settings: Unpack[GatewaySettings]) -> Live:
+        live = await serve(*workers, **settings)
+        await live.until_linked(*(worker.name for worker in workers))
+        return live
+
+    return start
 
 
 @contextlib.asynccontextmanager

@@ -113,6 +113,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
 
     name: str = "w0"
     model: str = "tiny"
+    task: str = "generate"
     incarnation: str = "first"
     script: Script = words
     protocol: int = 1
@@ -182,7 +183,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
             worker=self.name,
             incarnation=self.incarnation,
             model=self.model,
-            task="generate",
+            task=self.task,
             max_model_len=2048,
             prefix_cache="radix",
             page_size=16,

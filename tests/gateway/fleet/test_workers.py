@@ -47,11 +47,11 @@ def test_a_name_stands_for_one_worker(fleet: Fleet) -> None:
         fleet.join(TINY, door=NoDoor())
 
 
-def test_only_generating_workers_that_stay_are_routed_to(fleet: Fleet) -> None:
+def test_workers_of_every_task_that_stay_are_routed_to(fleet: Fleet) -> None:
     fleet.join(WorkerInfo("r0", "a", "tiny", task="rerank"), door=NoDoor())
-    assert list(fleet.serving("tiny")) == ["w0"]
+    assert list(fleet.serving("tiny")) == ["w0", "r0"]
     fleet.report("w0", WorkerLoad(draining=True))
-    assert fleet.serving("tiny") == {}
+    assert list(fleet.serving("tiny")) == ["r0"]
 
 
 def test_an_unknown_model_is_settled_once_every_worker_was_heard(fleet: Fleet) -> None:
@@ -114,8 +114,8 @@ def test_a_model_whose_worker_stays_after_all_is_served() -> None:
     assert waited.fleet.has_room("tiny", takes)
 
 
-def test_a_worker_of_another_task_serves_nobody_and_is_not_waited_for() -> None:
+def test_a_worker_of_any_task_is_waited_for() -> None:
     waited = Waited()
     waited.fleet.join(WorkerInfo("r0", "a", "tiny", task="rerank"), NoDoor())
     waited.fleet.leave("r0")
-    assert not waited.fleet.may_return("tiny")
+    assert waited.fleet.may_return("tiny")

@@ -35,13 +35,13 @@ async def anything(submit: pb.Submit, line: Line) -> None:
 
 
 @pytest.fixture
-async def live(serve: Serve, start_worker: StartWorker) -> Live:
+async def live(serve_linked: Serve, start_worker: StartWorker) -> Live:
     workers = [
         await start_worker(name=task, model=task, task=task, script=anything)
         for task in ("generate", "rerank", "embed")
     ]
     # The generator of requests keeps this process busy for seconds.
-    return await serve(*workers, link=LinkConfig(silence_s=120))
+    return await serve_linked(*workers, link=LinkConfig(silence_s=120))
 
 
 async def document(live: Live) -> dict[str, Any]:
@@ -78,6 +78,7 @@ async def test_what_is_answered_is_as_it_says(live: Live) -> None:
         },
         "/v1/completions": {"model": "generate", "prompt": "x"},
         "/v1/responses": {"model": "generate", "input": "x"},
+        "/v1/programs": {"model": "generate", "program": [{"op": "text", "text": ["x"]}]},
         "/v1/embeddings": {"model": "embed", "input": "x", "encoding_format": "float"},
         "/v1/rerank": {"model": "rerank", "query": "x", "documents": ["a", "b"]},
         "/v1/score": {"model": "rerank", "text_1": "x", "text_2": ["a", "b"]},
@@ -97,7 +98,7 @@ async def test_nothing_that_it_allows_breaks_the_server(live: Live) -> None:
     base = str(live.http.base_url)
     answered: dict[int, int] = {}
 
-    def sent(case: Case) -> None:
+    def sent(case: Case[Any]) -> None:
         body = None if isinstance(case.body, NotSet) else case.body
         if isinstance(body, dict) and "model" in body and hash(str(body)) % 4:
             task = {"/v1/embeddings": "embed", "/v1/rerank": "rerank", "/v1/score": "rerank"}

@@ -48,8 +48,10 @@ def refused(**fields: object) -> str | None:
     return caught.value.param
 
 
-async def test_a_response_has_its_output_as_items(serve: Serve, start_worker: StartWorker) -> None:
-    live = await serve(await start_worker(script=thoughtful))
+async def test_a_response_has_its_output_as_items(
+    serve_linked: Serve, start_worker: StartWorker
+) -> None:
+    live = await serve_linked(await start_worker(script=thoughtful))
     response = await live.openai.responses.create(
         model="tiny", input="Hi", instructions="Be kind", metadata={"a": "b"}
     )
@@ -71,9 +73,9 @@ async def test_a_response_has_its_output_as_items(serve: Serve, start_worker: St
 
 
 async def test_a_streams_events_build_the_very_response(
-    serve: Serve, start_worker: StartWorker
+    serve_linked: Serve, start_worker: StartWorker
 ) -> None:
-    live = await serve(await start_worker(script=thoughtful))
+    live = await serve_linked(await start_worker(script=thoughtful))
     stream = await live.openai.responses.create(model="tiny", input="Hi", stream=True)
     events = [event async for event in stream]
     assert [event.sequence_number for event in events] == list(range(len(events)))
@@ -94,9 +96,9 @@ async def test_a_streams_events_build_the_very_response(
 
 
 async def test_the_sdks_own_builder_takes_the_stream(
-    serve: Serve, start_worker: StartWorker
+    serve_linked: Serve, start_worker: StartWorker
 ) -> None:
-    live = await serve(await start_worker(script=thoughtful))
+    live = await serve_linked(await start_worker(script=thoughtful))
     async with live.openai.responses.stream(model="tiny", input="Hi") as stream:
         async for _ in stream:
             pass
@@ -105,13 +107,13 @@ async def test_the_sdks_own_builder_takes_the_stream(
 
 
 async def test_what_fails_ends_with_a_failed_response(
-    serve: Serve, start_worker: StartWorker
+    serve_linked: Serve, start_worker: StartWorker
 ) -> None:
     async def breaks(submit: pb.Submit, line: Line) -> None:
         line.text(submit.request_id, "I ")
         line.fail(submit.request_id, pb.INTERNAL)
 
-    live = await serve(await start_worker(script=breaks))
+    live = await serve_linked(await start_worker(script=breaks))
     stream = await live.openai.responses.create(model="tiny", input="Hi", stream=True)
     events = [event async for event in stream]
     last = events[-1]
@@ -121,21 +123,21 @@ async def test_what_fails_ends_with_a_failed_response(
 
 
 async def test_a_refusal_before_the_first_event_is_a_plain_error(
-    serve: Serve, start_worker: StartWorker
+    serve_linked: Serve, start_worker: StartWorker
 ) -> None:
     script = failing(pb.INVALID_REQUEST, "No.", "tools")
-    live = await serve(await start_worker(script=script))
+    live = await serve_linked(await start_worker(script=script))
     with pytest.raises(APIStatusError) as caught:
         await live.openai.responses.create(model="tiny", input="Hi", stream=True)
     assert caught.value.status_code == 400
 
 
-async def test_what_is_cut_is_incomplete(serve: Serve, start_worker: StartWorker) -> None:
+async def test_what_is_cut_is_incomplete(serve_linked: Serve, start_worker: StartWorker) -> None:
     async def cut(submit: pb.Submit, line: Line) -> None:
         line.text(submit.request_id, "I ", finish_reason=pb.LENGTH)
         line.done(submit.request_id)
 
-    live = await serve(await start_worker(script=cut))
+    live = await serve_linked(await start_worker(script=cut))
     response = await live.openai.responses.create(model="tiny", input="Hi", max_output_tokens=1)
     assert response.status == "incomplete"
     assert response.incomplete_details is not None
