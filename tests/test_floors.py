@@ -83,6 +83,7 @@ def test_every_folder_of_code_is_a_package_that_is_shipped_and_linted() -> None:
 def test_every_module_of_the_worker_is_a_decider_or_holds_tensors() -> None:
     holders = {"worker.__init__", "worker.__main__", "worker.model", "worker.runner"}
     holders |= {"worker.parallel", "worker.sampler", "worker.sizes"}
+    holders |= {"worker.assembly", "worker.encoding", "worker.tasks"}
     members = {path for path in (ROOT / "worker").iterdir() if path.suffix == ".py"}
     members |= {path.parent for path in (ROOT / "worker").glob("*/__init__.py")}
     assert {f"worker.{path.stem}" for path in members} - holders == set(DECIDERS)

@@ -1,4 +1,4 @@
-"""Builds a worker and runs it until SIGTERM: the only wiring, the one place that picks a cache."""
+"""Runs a worker until SIGTERM: its model is loaded, its doors open, and what runs is drained."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ import argparse
 import asyncio
 import logging
 import os
-import random
 import signal
 import sys
-import uuid
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -21,61 +16,34 @@ import grpc.aio
 import torch
 from prometheus_client import CollectorRegistry, start_http_server
 
-from worker.cache.block_hash import BlockHashCache
-from worker.cache.interface import PrefixCache
-from worker.cache.off import NoCache
-from worker.cache.pages import PagePool
-from worker.cache.radix import RadixCache
+from worker.assembly import Parts, Plan, build, identity
 from worker.config import ConfigError, WorkerConfig, load
-from worker.engine import Engine, StepReport, StepRunner
-from worker.errors import ChatUnsupported, EngineBroken, ModelUnavailable, RankLost
+from worker.engine import Engine
+from worker.errors import EngineBroken, ModelUnavailable, RankLost
 from worker.health import Health
-from worker.intake import Intake
 from worker.link import LinkServicer, WorkerState
 from worker.memory import start_lines
 from worker.model.errors import UnsupportedModel
 from worker.model.files import default_cache_folder, resolve
-from worker.model.loading import LoadOptions
-from worker.model.loading import load as load_model
 from worker.parallel.frames import Assignment
-from worker.parallel.lead import LeadRunner, leading
+from worker.parallel.lead import leading
 from worker.parallel.ranks import Ranks
 from worker.registry import Entry, registered
-from worker.runner import Runner
-from worker.scheduler import Scheduler, SchedulerLimits
-from worker.service import Service, ServiceLimits
-from worker.sizes import Sizes, decide
-from worker.telemetry import PageHistory, RequestCounts, Telemetry, set_up_logging
-from worker.text.chat import ChatTemplate
+from worker.service import Service
+from worker.sizes import Sizes
+from worker.tasks import sizes_for, trade_of
+from worker.telemetry import set_up_logging
 from worker.text.tokenizer import Tokenizer
-from worker.text.turns import TurnMemory
 from worker.tls import credentials
-from worker.wire import Identity
 
 log = logging.getLogger("pando.worker")
 
-CACHES: dict[str, Callable[[PagePool], PrefixCache]] = {
-    "radix": RadixCache,
-    "block": BlockHashCache,
-    "off": NoCache,
-}
 GRPC_OPTIONS = [
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
     ("grpc.so_reuseport", 0),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.http2.max_pings_without_data", 0),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What a worker is made of, behind its doors. ranks: None where the model is not split."""
-
-    service: Service
-    engine: Engine
-    tokenizer: Tokenizer
-    registry: CollectorRegistry
-    ranks: Ranks | None
 
 
 def main() -> int:
@@ -96,25 +64,22 @@ def main() -> int:
 
 async def serve(config: WorkerConfig) -> None:
     """Loads the model, serves until SIGTERM or SIGINT, drains. Raises EngineBroken."""
-    # Our kernels bring their own threads; torch's barriers would only stall beside them.
-    on_torch = config.member == "modules" or config.tensor_parallel > 1
-    torch.set_num_threads(config.threads if on_torch else 1)
     shown = credentials(config)
     folder = resolve(config.model, default_cache_folder())
-    sizes = decide(config, folder)
+    tokenizer = Tokenizer.load(folder)
+    trade = trade_of(config, folder, tokenizer)
+    # Our kernels bring their own threads; torch's barriers would only stall beside them.
+    on_torch = config.member == "modules" or config.tensor_parallel > 1 or trade.kind.encodes
+    torch.set_num_threads(config.threads if on_torch else 1)
+    sizes = sizes_for(config, folder, trade.kind)
+    plan = Plan(config, folder, sizes, trade, tokenizer)
     with _ranks(config, sizes, folder) as ranks:
-        parts = build(config, folder, sizes, ranks)
-        await _answer(config, sizes, parts, identity(config, sizes, folder), shown)
+        await _answer(plan, build(plan, ranks), shown)
 
 
-async def _answer(
-    config: WorkerConfig,
-    sizes: Sizes,
-    parts: Parts,
-    itself: Identity,
-    shown: grpc.ServerCredentials | None,
-) -> None:
+async def _answer(plan: Plan, parts: Parts, shown: grpc.ServerCredentials | None) -> None:
     """Opens the doors until a signal or the engine's end, drains. Raises EngineBroken."""
+    config = plan.config
     service, engine, ranks = parts.service, parts.engine, parts.ranks
     _serve_metrics(config, parts.registry)
     loop = asyncio.get_running_loop()
@@ -127,7 +92,7 @@ async def _answer(
         stop.set()
 
     state = WorkerState(lambda: engine.load, engine.snapshot, parts.tokenizer.token_bytes)
-    servicer = LinkServicer(itself, service, state, config.heartbeat_s)
+    servicer = LinkServicer(identity(plan), service, state, config.heartbeat_s)
     server = grpc.aio.server(options=GRPC_OPTIONS)
     servicer.serve(server)
     health = Health()
@@ -138,7 +103,7 @@ async def _answer(
     if ranks is not None:
         ranks.on_loss = lambda: loop.call_soon_threadsafe(lost)
     await health.set_serving(serving=True)
-    _announce(config, sizes, port)
+    _announce(plan, port)
     async with _in_registry(config, port):
         await stop.wait()
     await health.set_serving(serving=False)
@@ -155,53 +120,6 @@ def _end(engine: Engine, ranks: Ranks | None) -> None:
         raise RankLost(ranks.loss)
     if engine.broken:
         raise EngineBroken
-
-
-def build(config: WorkerConfig, folder: Path, sizes: Sizes, ranks: Ranks | None) -> Parts:
-    """Returns the objects of one worker, joined. Raises RankLost when one doesn't load."""
-    tokenizer = Tokenizer.load(folder)
-    try:
-        template = ChatTemplate.load(folder, tokenizer, sizes.max_model_len)
-    except ChatUnsupported:
-        template = None
-    turns = TurnMemory(config.turn_memory_bytes)
-    intake = Intake(tokenizer, template, sizes.max_model_len, random.SystemRandom(), turns)
-    limits = ServiceLimits(config.max_running_sequences, config.max_waiting_sequences)
-    service = Service(intake, tokenizer, limits)
-    registry = CollectorRegistry()
-    telemetry = Telemetry(registry)
-    registry.register(RequestCounts(service.tallies))
-    loop = asyncio.get_running_loop()
-
-    def take(report: StepReport) -> None:
-        telemetry.observe(report)
-        service.on_report(report)
-
-    def on_report(report: StepReport) -> None:
-        loop.call_soon_threadsafe(take, report)
-
-    scheduler = _scheduler(config, sizes)
-    registry.register(PageHistory(scheduler.pool.record))
-    engine = Engine(
-        scheduler,
-        _step_runner(config, sizes, folder, ranks),
-        on_report,
-    )
-    service.attach(engine)
-    return Parts(service, engine, tokenizer, registry, ranks)
-
-
-def _scheduler(config: WorkerConfig, sizes: Sizes) -> Scheduler:
-    pool = PagePool(
-        sizes.pages.num_pages,
-        config.page_size,
-        max_cached_pages=config.max_cached_tokens and config.max_cached_tokens // config.page_size,
-        keep_freed=config.poison_freed_pages,
-    )
-    limits = SchedulerLimits(
-        sizes.max_step_tokens, config.max_running_sequences, config.short_share
-    )
-    return Scheduler(CACHES[config.prefix_cache](pool), limits, config.order)
 
 
 def _ranks(
@@ -226,41 +144,6 @@ def _ranks(
     return leading(own)
 
 
-def _step_runner(
-    config: WorkerConfig, sizes: Sizes, folder: Path, ranks: Ranks | None
-) -> StepRunner:
-    if ranks is None:
-        return build_runner(config, sizes, folder)
-    with ranks.loading():
-        return LeadRunner(build_runner(config, sizes, folder), ranks)
-
-
-def build_runner(config: WorkerConfig, sizes: Sizes, folder: Path) -> Runner:
-    """Returns the model's side of the torch line. Raises ConfigError, UnsupportedModel."""
-    options = LoadOptions(
-        num_pages=sizes.pages.num_pages,
-        page_size=config.page_size,
-        member=config.member,
-        backend=config.attention,
-        dtype=sizes.dtype,
-        device=config.device,
-        threads=config.threads,
-        num_ranks=config.tensor_parallel,
-    )
-    try:
-        model = load_model(folder, options)
-    except ValueError as error:
-        raise ConfigError(f"{error}.") from error
-    if config.deterministic and not model.bitwise:
-        raise ConfigError(
-            f"deterministic is true: member {model.name!r} with attention {model.backend.name!r} "
-            f"and {config.dtype} keeps outputs equal only within rounding here. It takes a model "
-            "of the Llama shape (member lowered), device cpu, dtype float32, attention cpu, and a "
-            "C compiler."
-        )
-    return Runner(model, torch.device(config.device))
-
-
 def _listen(server: grpc.aio.Server, address: str, shown: grpc.ServerCredentials | None) -> int:
     """Returns the port that the server listens on. Raises ConfigError when it is taken."""
     try:
@@ -269,24 +152,6 @@ def _listen(server: grpc.aio.Server, address: str, shown: grpc.ServerCredentials
         return server.add_secure_port(address, shown)
     except RuntimeError as error:
         raise ConfigError(f"listen is {address!r}: it can't be listened on here.") from error
-
-
-def identity(config: WorkerConfig, sizes: Sizes, folder: Path) -> Identity:
-    """Returns what the worker says of itself."""
-    return Identity(
-        worker=config.name,
-        incarnation=uuid.uuid4().hex,
-        model=config.served_model_name or _model_name(config.model, folder),
-        task="generate",
-        max_model_len=sizes.max_model_len,
-        prefix_cache=config.prefix_cache,
-        page_size=config.page_size,
-        cache_tokens=sizes.pages.num_tokens,
-        max_running_sequences=config.max_running_sequences,
-        max_waiting_sequences=config.max_waiting_sequences,
-        version=_version(),
-        vocab_size=sizes.shape.vocab_size,
-    )
 
 
 async def drain(service: Service, seconds: float) -> None:
@@ -320,22 +185,14 @@ def _serve_metrics(config: WorkerConfig, registry: CollectorRegistry) -> None:
         ) from error
 
 
-def _announce(config: WorkerConfig, sizes: Sizes, port: int) -> None:
-    for line in start_lines(sizes.pages, config.prefix_cache, sizes.max_model_len):
+def _announce(plan: Plan, port: int) -> None:
+    longest = plan.sizes.max_model_len
+    lines = start_lines(plan.sizes.pages, plan.cache, longest)
+    if plan.trade.kind.encodes:
+        lines = [f"texts of up to {longest:,} tokens, one by one; no K/V", "prefix cache: off"]
+    for line in [f"task: {plan.trade.kind.task}", *lines]:
         log.info(line)
-    log.info("ready", extra={"worker": config.name, "port": port, "pid": os.getpid()})
-
-
-def _model_name(model: str, folder: Path) -> str:
-    path = Path(model)
-    return path.stem if path.suffix == ".gguf" else path.name or folder.name
-
-
-def _version() -> str:
-    try:
-        return version("pando")
-    except PackageNotFoundError:
-        return "unknown"
+    log.info("ready", extra={"worker": plan.config.name, "port": port, "pid": os.getpid()})
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -345,7 +202,7 @@ def _parser() -> argparse.ArgumentParser:
         kind: Any = WorkerConfig.__annotations__[field]
         flag = "--" + field.replace("_", "-")
         if kind == "bool":
-            parser.add_argument(flag, action="store_const", const=True)
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction)
         else:
             parser.add_argument(flag, metavar=field.upper())
     return parser

@@ -16,7 +16,7 @@ from itertools import count
 from worker.cache.interface import TOKEN_BYTES, Match, PrefixCache
 from worker.cache.scores import PageScores
 from worker.order.interface import Frontier
-from worker.request import TokenScore
+from worker.request import UNSCORED, TokenScore
 from worker.sequence import Sequence
 
 
@@ -56,8 +56,10 @@ class Allotment:
         pages, page_size = [*match.pages, *tail], self._page_size
         tokens = array("i", sequence.spec.prompt)
         limit = len(match.pages) * page_size + match.tail_len
-        sequence.scores = self._scores.known(pages, tokens)[:limit]
-        whole, rest = divmod(len(sequence.scores), page_size)
+        unscored = sequence.spec.scored_from - 1
+        known = self._scores.known(pages, tokens, unscored)[:limit]
+        sequence.scores = known + [UNSCORED] * (unscored - len(known))
+        whole, rest = divmod(len(known), page_size)
         return Match(pages[:whole], pages[whole] if rest else None, rest)
 
     def _admit(self, sequence: Sequence, match: Match, spare: int) -> Admitted | None:
@@ -83,16 +85,22 @@ class Allotment:
         return Admitted(None if match.tail_page is None else (match.tail_page, fresh[0]))
 
     def grow(self, sequence: Sequence) -> bool:
-        """Gets the page for one more token, if one is needed; False: there is none."""
-        held = sequence.held
-        assert held is not None
-        if len(held.pages) < self.pages_for(sequence.computed + 1):
-            fresh = self._pool.allocate(1, sequence.spec.scope.account)
+        """Gets the pages that known tokens still need, if any; False: they can't be had."""
+        missing = self.missing(sequence)
+        if missing > 0:
+            held = sequence.held
+            assert held is not None
+            fresh = self._pool.allocate(missing, sequence.spec.scope.account)
             if fresh is None:
                 return False
             self._scores.forget(fresh)
             held.pages += fresh
         return True
+
+    def missing(self, sequence: Sequence) -> int:
+        """How many pages its known tokens need beyond those that it holds."""
+        assert sequence.held is not None
+        return max(self.pages_for(sequence.num_tokens) - len(sequence.held.pages), 0)
 
     def give_back(self, sequence: Sequence) -> None:
         """Releases the pages; what is computed of them stays cached."""

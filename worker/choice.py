@@ -9,9 +9,11 @@ stop strings leave the choice as it stood there, in the middle of a character or
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from worker.errors import InvalidRequest
+from worker.parts.splitter import Splitter
 from worker.request import FinishReason, Stopping, TokenLogprobs
 from worker.sequence import unpack_tokens
 from worker.submission import Output, Resumed, StopRules
@@ -23,13 +25,15 @@ from worker.text.stops import StopMatcher
 class Choice:
     """A choice under way; num_tokens counts what was generated, here and before.
 
-    owed: text of a replay that was not given out; it leaves with the next output. tokens, given:
-    all that was generated, and the text that the client has of it, in parts.
+    splitter: tells its text apart; None: it is only text. owed: text of a replay that was not given
+    out; it leaves with the next output. tokens, given: all that was generated, and the text that
+    the client has of it, in pieces.
     """
 
     index: int
     detokenizer: Detokenizer
     stops: StopMatcher
+    splitter: Splitter | None = None
     min_tokens: int = 0
     num_tokens: int = 0
     finished: bool = False
@@ -39,10 +43,16 @@ class Choice:
     num_chars: int = 0
 
     @classmethod
-    def open(cls, index: int, rules: StopRules, detokenizer: Detokenizer) -> Choice:
+    def open(
+        cls,
+        index: int,
+        rules: StopRules,
+        detokenizer: Detokenizer,
+        splitter: Splitter | None = None,
+    ) -> Choice:
         """Returns a choice that has no token yet. Raises InvalidRequest for an empty stop."""
         stops = StopMatcher(rules.stop, rules.include_stop)
-        return cls(index, detokenizer, stops, rules.min_tokens)
+        return cls(index, detokenizer, stops, splitter, rules.min_tokens)
 
     def push(
         self, token: int, finish: FinishReason | None, logprobs: TokenLogprobs | None = None
@@ -55,20 +65,15 @@ class Choice:
             return None
         text, stop = self._text([token], finish)
         self.num_tokens += 1
-        text, self.owed = self.owed + text, ""
         self.tokens.append(token)
-        self._give(text)
         reason = FinishReason.STOP if stop is not None else finish
-        self.finished = reason is not None
-        return Output(
-            self.index,
-            text,
-            [token],
-            [] if logprobs is None else [logprobs],
-            reason,
-            stop,
-            text_chars=self.num_chars,
-        )
+        output = self._given_out(text, reason, stop)
+        return replace(output, tokens=[token], logprobs=[] if logprobs is None else [logprobs])
+
+    def close(self) -> Output:
+        """Ends the choice where its grammar does; its tokens are all shown."""
+        text, stop = self._text([], FinishReason.STOP)
+        return self._given_out(text, FinishReason.STOP, stop)
 
     def replay(self, resumed: Resumed, stopping: Stopping) -> Output | None:
         """Takes up what another worker has given out, and goes on behind it.
@@ -92,12 +97,24 @@ class Choice:
         self.owed = text[resumed.text_chars :]
         self.tokens += shown
         self._give(text[: resumed.text_chars])
+        if self.splitter is not None:
+            self.splitter.push(text[: resumed.text_chars])
         reason = FinishReason.STOP if stop is not None else finish
-        if reason is None:
-            return None
-        self.finished = True
-        self._give(self.owed)
-        return Output(self.index, self.owed, [], [], reason, stop, text_chars=self.num_chars)
+        return None if reason is None else self._given_out("", reason, stop)
+
+    def _given_out(self, text: str, reason: FinishReason | None, stop: str | None) -> Output:
+        """Returns the next text, what is owed in front of it, told apart."""
+        text, self.owed = self.owed + text, ""
+        self._give(text)
+        self.finished = reason is not None
+        output = Output(self.index, text, [], finish=reason, stop=stop, text_chars=self.num_chars)
+        if self.splitter is None:
+            return output
+        pieces = self.splitter.push(text)
+        if self.finished:
+            pieces += self.splitter.flush()
+        calls = tuple(pieces.calls)
+        return replace(output, text=pieces.text, reasoning=pieces.reasoning, tool_calls=calls)
 
     def _give(self, text: str) -> None:
         self.given.append(text)
@@ -114,7 +131,7 @@ class Choice:
         bound = self.detokenizer.push(shown[early:])
         if finish is not None:
             rest = self.detokenizer.flush()
-            if early < len(tokens):
+            if early < max(len(tokens), 1):
                 bound += rest
             else:
                 free += rest
@@ -123,6 +140,25 @@ class Choice:
             return free + released.text, released.stop
         last = self.stops.flush()
         return free + released.text + last.text, last.stop
+
+
+def joined(outputs: Iterable[Output]) -> Output | None:
+    """Returns a choice's outputs, one behind the other, as one; None: there are none."""
+    whole: Output | None = None
+    for output in outputs:
+        whole = (
+            output
+            if whole is None
+            else replace(
+                output,
+                text=whole.text + output.text,
+                tokens=whole.tokens + output.tokens,
+                logprobs=whole.logprobs + output.logprobs,
+                reasoning=whole.reasoning + output.reasoning,
+                tool_calls=whole.tool_calls + output.tool_calls,
+            )
+        )
+    return whole
 
 
 def _until_end(tokens: list[int], stopping: Stopping) -> tuple[list[int], FinishReason | None]:

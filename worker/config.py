@@ -34,12 +34,16 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: stable identity, the ring's. listen: where gateways connect; port 0: any free one.
     model: a model folder, a .gguf file, or the name of the default model. served_model_name: what
-    clients call it; None: the model's own name. kv_memory: budget for K/V pages
-    ("1GiB", "60%" of what is free on the device, "200_000 tokens").
+    clients call it; None: the model's own name. task: what it's for; auto: what its files say, but
+    a reranker that answers yes or no has to be named. pair_template: how a query and a document are
+    written; auto: as Qwen3-Reranker's where yes or no is the answer, else as the tokenizer does.
+    check_task: refuse to start where a document that is known to be relevant doesn't beat another.
+    kv_memory: budget for K/V pages ("1GiB", "60%" of what is free on the device, "200_000 tokens").
     max_model_len, max_step_tokens: None lets the model and the device decide. max_cached_tokens:
     cap on what lies in the cache unused; None: the whole pool. turn_memory: for the ids of answers,
     which the next turns of a chat take; "0B": none are kept. order: in which waiting requests are
     admitted. short_share: of a step's tokens, what short prompts may take from long ones.
+    append_forced: text that a constraint leaves no choice in is appended, not sampled.
     deterministic: refuse to start where outputs are equal only within rounding.
     threads: for our CPU kernels. tensor_parallel: over how many processes the model is split.
     registry_url: the Redis in which gateways look for workers; None: they know this one otherwise.
@@ -53,6 +57,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     listen: str = "127.0.0.1:0"
     model: str = "smollm2-135m-instruct"
     served_model_name: str | None = None
+    task: Literal["auto", "generate", "rerank", "embed"] = "auto"
+    pair_template: Literal["auto", "qwen3", "tokenizer"] = "auto"
+    check_task: bool = True
     member: Literal["auto", "lowered", "modules"] = "auto"
     device: Device = "cpu"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -60,6 +67,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefix_cache: Literal["radix", "block", "off"] = "radix"
     order: Literal["cache_aware", "first_come"] = "cache_aware"
     short_share: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    append_forced: bool = True
     deterministic: bool = False
     page_size: Annotated[int, Meta(ge=1, le=1024)] = 16
     kv_memory: Budget = "1GiB"

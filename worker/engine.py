@@ -10,6 +10,10 @@ leaves scheduler and cache in a state that nobody knows: the loop ends for good.
 the runner says that it is broken (EngineBroken): nobody is told, and streams go on elsewhere.
 While a step is computed, the runner calls `checkpoint` between layers; aborts take effect there,
 so a hang-up frees its pages within a layer's time, and a step that nobody wants is given up.
+
+Masks of constrained sequences are computed in other threads between two steps. A step waits for
+them a small part of the last step's time; whoever has none by then sits it out. Where nobody else
+has anything to compute, the thread sleeps until one comes.
 """
 
 from __future__ import annotations
@@ -19,17 +23,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from worker.cache.boundaries import BoundaryEvent
-from worker.errors import EngineBroken
-from worker.scheduler import Counters, Progress, Scheduler
+from worker.errors import EngineBroken, RequestFailed
+from worker.progress import Counters, Progress, Valued
+from worker.scheduler import Scheduler
 from worker.sequence import SequenceSpec
 from worker.step import StepPlan, StepResult
 from worker.stopwatch import Durations, Stopwatch
 
 log = logging.getLogger("pando.worker.engine")
+
+# Of the last step's time, how long the next one waits for masks.
+MASK_GRACE = 0.03
 
 
 class StepAbandoned(Exception):
@@ -70,11 +78,13 @@ class StepReport:
 
     first_cached: prompt tokens found in the cache, for sequences admitted since the last report.
     failed: sequences that ended because the step could not be computed. step_s: 0 without a step.
-    step_rows: sequences in the step.
+    step_rows: sequences in the step. refused: sequences that their grammar ended, and why. mask_s:
+    seconds of each mask since the last report.
     """
 
     load: Load
     progress: list[Progress] = field(default_factory=list)
+    valued: list[Valued] = field(default_factory=list)
     first_cached: dict[int, int] = field(default_factory=dict)
     failed: list[int] = field(default_factory=list)
     events: list[BoundaryEvent] = field(default_factory=list)
@@ -82,6 +92,8 @@ class StepReport:
     step_tokens: int = 0
     step_rows: int = 0
     durations: Durations = field(default_factory=Durations)
+    refused: dict[int, RequestFailed] = field(default_factory=dict)
+    mask_s: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +129,10 @@ class Engine:
         self._on_death: Callable[[], object] = _nothing
         self._awaiting_admission: set[int] = set()
         self._stopwatch = Stopwatch()
+        self._last_step_s = 0.0
+        # What was forced between two steps, told with the next report.
+        self._untold: list[Progress] = []
+        scheduler.guidance.wake(self._awake)
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
         self.broken = False
         self.load = self._measure()
@@ -135,6 +151,7 @@ class Engine:
             self._stopping = True
             self._wake.notify()
         self._thread.join()
+        self._scheduler.guidance.close()
 
     @property
     def alive(self) -> bool:
@@ -156,11 +173,12 @@ class Engine:
     def step(self) -> bool:
         """Takes the commands and computes one step; returns whether there was anything to do."""
         commanded = self._take_commands()
+        told = self._settle()
         plan = self._scheduler.plan()
         if plan is None:
-            if commanded:
+            if commanded or self._untold:
                 self._report(StepReport(self._measure(), events=self._take_events()))
-            return commanded
+            return commanded or told or self._scheduler.guidance.has_news
         started = self._clock()
         first_cached = self._newly_admitted(plan)
         self._stopwatch.planned((row.sequence_id for row in plan.rows), started)
@@ -171,19 +189,18 @@ class Engine:
         except Exception as error:
             if not isinstance(error, StepAbandoned):
                 log.exception("step failed", extra={"rows": len(plan.rows)})
-            failed = self._scheduler.fail()
-            for sequence_id in failed:
-                self._stopwatch.gone(sequence_id)
-            self._report(StepReport(self._measure(), failed=failed, events=self._take_events()))
+            self._fail_step()
             return True
-        progress = self._scheduler.apply(result)
+        progress, valued = self._scheduler.apply(result), self._scheduler.valued(result)
         ended = self._clock()
-        for one in progress:
-            self._stopwatch.token(one.sequence_id, ended, is_last=one.finish is not None)
+        self._last_step_s = ended - started
+        self._note(progress, ended)
+        self._note_values(valued, ended)
         self._report(
             StepReport(
                 self._measure(),
                 progress,
+                valued,
                 first_cached,
                 events=self._take_events(),
                 step_s=ended - started,
@@ -193,6 +210,40 @@ class Engine:
             )
         )
         return True
+
+    def _settle(self) -> bool:
+        """Takes over what grammars have found out; returns whether any of it is to be told."""
+        self._scheduler.guidance.wait(MASK_GRACE * self._last_step_s)
+        news = self._scheduler.settle()
+        self._note(news.progress, self._clock())
+        for sequence_id in news.failures:
+            self._gone(sequence_id)
+        self._untold += news.progress
+        if news.is_urgent:
+            self._report(
+                StepReport(self._measure(), events=self._take_events(), refused=news.failures)
+            )
+        return bool(news.progress or news.failures)
+
+    def _note_values(self, valued: list[Valued], now: float) -> None:
+        """Counts each as a first and last token."""
+        for one in valued:
+            self._stopwatch.token(one.sequence_id, now, is_last=True)
+
+    def _note(self, progress: list[Progress], now: float) -> None:
+        """Counts tokens that have come."""
+        for one in progress:
+            self._stopwatch.token(
+                one.sequence_id, now, is_last=one.finish is not None, count=len(one.tokens)
+            )
+            if one.finish is not None:
+                self._awaiting_admission.discard(one.sequence_id)
+
+    def _fail_step(self) -> None:
+        failed = self._scheduler.fail()
+        for sequence_id in failed:
+            self._stopwatch.gone(sequence_id)
+        self._report(StepReport(self._measure(), failed=failed, events=self._take_events()))
 
     def _loop(self) -> None:
         try:
@@ -206,8 +257,13 @@ class Engine:
 
     def _sleep(self) -> None:
         with self._wake:
-            if not self._commands and not self._stopping:
+            idle = not self._commands and not self._scheduler.guidance.has_news
+            if idle and not self._stopping:
                 self._wake.wait()
+
+    def _awake(self) -> None:
+        with self._wake:
+            self._wake.notify()
 
     def _command(self, commands: list[_Submit] | list[_Abort]) -> None:
         with self._wake:
@@ -239,9 +295,12 @@ class Engine:
             raise StepAbandoned
 
     def _abort(self, sequence_id: int) -> None:
+        self._gone(sequence_id)
+        self._scheduler.abort(sequence_id)
+
+    def _gone(self, sequence_id: int) -> None:
         self._awaiting_admission.discard(sequence_id)
         self._stopwatch.gone(sequence_id)
-        self._scheduler.abort(sequence_id)
 
     def _newly_admitted(self, plan: StepPlan) -> dict[int, int]:
         first: dict[int, int] = {}
@@ -255,8 +314,15 @@ class Engine:
         return self._scheduler.cache.tags.take_events()
 
     def _report(self, report: StepReport) -> None:
+        """What has been forced meanwhile stands in front of what the step sampled."""
+        untold, self._untold = self._untold, []
         self.load = report.load
-        self._on_report(report)
+        told = replace(
+            report,
+            progress=[*untold, *report.progress],
+            mask_s=self._scheduler.guidance.take_seconds(),
+        )
+        self._on_report(told)
 
     def _measure(self) -> Load:
         scheduler, pool = self._scheduler, self._scheduler.pool

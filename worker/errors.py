@@ -5,6 +5,7 @@
     │   ├── InvalidRequest          the client's fault; names the field
     │   │   └── ChatUnsupported     the model has no chat template
     │   ├── ContextLengthExceeded   the prompt leaves no room for a token, or for max_tokens
+    │   │   └── InputTooLong        nothing is generated, and it is too long by itself
     │   ├── Overloaded              the queue is full; another worker may take it
     │   ├── Draining                the worker is leaving; another worker may take it
     │   ├── Cancelled               the gateway took it back
@@ -89,6 +90,17 @@ class ContextLengthExceeded(RequestFailed):
         )
 
 
+class InputTooLong(ContextLengthExceeded):
+    """A text or a pair is longer than the model takes. what: which of the two."""
+
+    def __init__(self, what: str, num_tokens: int | str, max_model_len: int, param: str) -> None:
+        RequestFailed.__init__(
+            self,
+            f"The {what} has {num_tokens} tokens; this model takes at most {max_model_len}.",
+            param,
+        )
+
+
 class Overloaded(RequestFailed):
     """The worker's queue is full."""
 
@@ -101,6 +113,17 @@ class Draining(RequestFailed):
 
     def __init__(self) -> None:
         super().__init__("The worker is shutting down.")
+
+
+class SessionLost(RequestFailed):
+    """What a program goes on from is not kept any more."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The session has expired, or its worker was started again; send the program from its "
+            "beginning.",
+            "session",
+        )
 
 
 class Cancelled(RequestFailed):
@@ -119,8 +142,10 @@ class InternalError(RequestFailed):
 
 FAILURE_CODES: dict[type[RequestFailed], str] = {
     InvalidRequest: "INVALID_REQUEST",
+    SessionLost: "SESSION_LOST",
     ChatUnsupported: "INVALID_REQUEST",
     ContextLengthExceeded: "CONTEXT_LENGTH_EXCEEDED",
+    InputTooLong: "CONTEXT_LENGTH_EXCEEDED",
     Overloaded: "OVERLOADED",
     Draining: "DRAINING",
     Cancelled: "CANCELLED",

@@ -7,55 +7,46 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Any
 
 from worker.cache.interface import TOKEN_BYTES
-from worker.cache.scope import Account, CacheScope
-from worker.errors import ChatUnsupported, ContextLengthExceeded, InvalidRequest
+from worker.errors import ChatUnsupported, ContextLengthExceeded, InputTooLong, InvalidRequest
+from worker.grammar.compiler import Compiler
+from worker.parts.manner import WHOLE, Manner, Parting
+from worker.prepared import Prepared, scope_of
+from worker.programs.house import Programs
+from worker.programs.tape import Writer
 from worker.request import Sampling, Stopping
 from worker.sequence import (
     BoundaryPosition,
-    SequenceSpec,
     pack_tokens,
     unpack_tokens,
 )
-from worker.submission import ChatInput, NamedBoundary, PairInput, Submission, Unit
+from worker.submission import (
+    ChatInput,
+    Constraint,
+    NamedBoundary,
+    PairInput,
+    ProgramInput,
+    Submission,
+    Unit,
+    Want,
+)
 from worker.text.chat import ChatTemplate
 from worker.text.plain import PlainText
 from worker.text.seam import Seams
-from worker.text.tokenizer import Tokenizer
+from worker.text.tokenizer import Tokenizer, UnknownTokenId
 from worker.text.turns import Opening, Recall, TurnIds, TurnMemory
+from worker.wants import GENERATES, Purpose, told
 
 MAX_CHOICES = 128
 MAX_TOP_LOGPROBS = 20
 
 # In place of a digest, which is never empty: where the public part of a prompt ends.
 _PUBLIC_END = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A request's prompt and rules in tokens, before its sequences have ids.
-
-    public_tokens: of the prompt, how many of the first are shared by all namespaces. opening: what
-    its answers go on from, where they can be remembered. turn: whose ids a chat's last answer has.
-    """
-
-    prompt: bytes
-    sampling: Sampling
-    stopping: Stopping
-    boundaries: tuple[BoundaryPosition, ...]
-    public_tokens: int = 0
-    opening: Opening | None = None
-    turn: TurnIds | None = None
-
-    @property
-    def prompt_len(self) -> int:
-        """Tokens of the prompt."""
-        return len(self.prompt) // TOKEN_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +60,15 @@ class _Encoded:
     positions: tuple[BoundaryPosition, ...]
     opening: Opening | None = None
     turn: TurnIds | None = None
+    parting: Parting = WHOLE
+    constraint: Constraint | None = None
 
 
 class Intake:
     """Prepares submissions for one model. Safe to use from several threads.
 
     max_model_len: tokens that prompt and output may have together. turns: keeps what was answered;
-    None: nothing is kept.
+    None: nothing is kept. purpose: what the model is for.
     """
 
     def __init__(
@@ -85,18 +78,31 @@ class Intake:
         max_model_len: int,
         rng: random.Random,
         turns: TurnMemory | None = None,
+        purpose: Purpose = GENERATES,
     ) -> None:
         self._tokenizer = tokenizer
         self._template = template
+        special = tokenizer.special_tokens
+        self._manner = None if template is None else Manner.of(template.source, special)
         self._max_model_len = max_model_len
         self._rng = rng
         self._turns = turns or TurnMemory(0)
+        self._purpose = purpose
+        self.grammars = Compiler(tokenizer)
         self._plain = PlainText(tokenizer)
         self._seams = Seams(tokenizer)
 
+    def programs(self) -> Programs:
+        """Returns where this model's programs are run."""
+        writer = Writer(self._tokenizer, self._template)
+        return Programs(writer, self._max_model_len, scope_of)
+
     def prepare(self, submission: Submission) -> Prepared:
         """Returns the request in tokens. Raises InvalidRequest, ContextLengthExceeded."""
+        self._purpose.check(submission)
         encoded = self._encode(submission)
+        if submission.want is not Want.GENERATION:
+            return self._without_output(submission, encoded)
         prompt, positions = encoded.prompt, encoded.positions
         param = "messages" if isinstance(submission.prompt, ChatInput) else "prompt"
         length = len(prompt) // TOKEN_BYTES
@@ -113,6 +119,7 @@ class Intake:
         self._check_resume(submission)
         self._check_ids(submission.sampling.logit_bias, "logit_bias")
         self._check_ids(submission.rules.stop_token_ids, "stop_token_ids")
+        asked = encoded.constraint or submission.constraint
         return Prepared(
             prompt,
             replace(submission.sampling, seed=seed),
@@ -121,7 +128,29 @@ class Intake:
             next((one.num_tokens for one in positions if one.digest == _PUBLIC_END), 0),
             self._checked(encoded.opening),
             encoded.turn if self._turns.is_on else None,
+            grammar=None if asked is None else self.grammars.compile(asked),
+            parting=encoded.parting,
         )
+
+    def _without_output(self, submission: Submission, encoded: _Encoded) -> Prepared:
+        """Returns what nothing is generated for: told at once, or a prompt with one result."""
+        ids = unpack_tokens(encoded.prompt)
+        plain = Prepared(encoded.prompt, Sampling(), Stopping(1), ())
+        if submission.want is Want.TOKENS:
+            return replace(plain, answer=told(tokens=ids))
+        if submission.want is Want.TEXT:
+            try:
+                return replace(plain, answer=told(text=self._tokenizer.decode(ids)))
+            except UnknownTokenId as error:
+                raise InvalidRequest("tokens", str(error)) from error
+        what, param = ("text", "input")
+        if isinstance(submission.prompt, PairInput):
+            what, param = ("pair of query and document", "documents")
+        if not ids:
+            raise InvalidRequest(param, f"{param} must hold at least one token.")
+        if len(ids) > self._max_model_len:
+            raise InputTooLong(what, len(ids), self._max_model_len, param)
+        return replace(plain, boundaries=encoded.positions)
 
     def remember(
         self, opening: Opening, tokens: Sequence[int], text: str, *, drops_space: bool
@@ -153,16 +182,28 @@ class Intake:
         if isinstance(prompt, str):
             return self._encode_text(submission, prompt)
         if isinstance(prompt, PairInput):
-            raise InvalidRequest("model", "This model generates text; it does not score.")
+            return self._encode_pair(submission, prompt)
+        assert not isinstance(prompt, ProgramInput), "programs are run, not prepared"
         if len(prompt) % TOKEN_BYTES:
             raise InvalidRequest("prompt", "prompt holds a broken token id.")
         self._check_ids(unpack_tokens(prompt), "prompt")
         boundaries = _named(submission, Unit.TOKENS, len(prompt) // TOKEN_BYTES)
         return _Encoded(prompt, _placed(boundaries, [one.count for one in boundaries]))
 
+    def _encode_pair(self, submission: Submission, pair: PairInput) -> _Encoded:
+        """Its first boundary lies in front of the document, its second one at the end."""
+        assert self._purpose.pairs is not None
+        found = self._purpose.pairs.encode(pair.query, pair.document, pair.instruction)
+        places = [0, found.shared, len(found.ids)]
+        boundaries = _named(submission, Unit.MESSAGES, 2)
+        return _Encoded(
+            self._encoded(pack_tokens(found.ids), "documents"),
+            _placed(boundaries, [places[one.count] for one in boundaries]),
+        )
+
     def _encode_text(self, submission: Submission, text: str) -> _Encoded:
         fewest = self._tokenizer.fewest_tokens(text)
-        if fewest > self._max_model_len:
+        if fewest > self._max_model_len and submission.want is Want.GENERATION:
             raise ContextLengthExceeded(f"at least {fewest}", self._max_model_len, "prompt")
         boundaries = _named(submission, Unit.CHARS, len(text))
         places = [one.count for one in boundaries]
@@ -174,7 +215,7 @@ class Intake:
         )
 
     def _encode_chat(self, submission: Submission, chat: ChatInput) -> _Encoded:
-        if self._template is None:
+        if self._template is None or self._manner is None:
             raise ChatUnsupported
         messages = _json(chat.messages, "messages", list)
         tools = _json(chat.tools, "tools", list) if chat.tools else []
@@ -183,15 +224,19 @@ class Intake:
             if chat.template_kwargs
             else {}
         )
+        asked = self._manner.asked(chat, messages, tools)
+        messages, tools = asked.messages, asked.tools
         prompt = self._template.encode(messages, tools, kwargs, self._recall(submission))
         self._encoded(prompt.packed, "messages")
+        parting, constraint = self._manner.parted(chat, asked, prompt.tail, submission.constraint)
         boundaries = _named(submission, Unit.MESSAGES, len(messages))
         found: list[int] = []
         if boundaries:
             counts = [one.count for one in boundaries]
             found = self._template.boundary_positions(messages, tools, kwargs, counts, prompt)
         opening = prompt.encoded.opening(submission.namespace)
-        return _Encoded(prompt.packed, _placed(boundaries, found), opening, prompt.turn)
+        places = _placed(boundaries, found)
+        return _Encoded(prompt.packed, places, opening, prompt.turn, parting, constraint)
 
     def _stopping(self, submission: Submission, prompt_len: int) -> Stopping:
         rules, room = submission.rules, self._max_model_len - prompt_len
@@ -289,36 +334,6 @@ def _check_numbers(sampling: Sampling) -> None:
             raise InvalidRequest(
                 "logit_bias", f"logit_bias is {bias:g} for token id {token}; it must be finite."
             )
-
-
-def specs(
-    prepared: Prepared, submission: Submission, choices: list[int], ids: Iterator[int]
-) -> list[SequenceSpec]:
-    """Returns one sequence for each of the choices. Only the first one carries the boundaries."""
-    begun = {one.choice: one.tokens for one in submission.resume}
-    return [
-        SequenceSpec(
-            id=next(ids),
-            scope=_scope(submission, prepared.public_tokens),
-            prompt=prepared.prompt,
-            sampling=prepared.sampling,
-            stopping=prepared.stopping,
-            choice=choice,
-            top_logprobs=submission.top_logprobs,
-            boundaries=prepared.boundaries if choice == choices[0] else (),
-            output=begun.get(choice, b""),
-            rank=submission.share.priority,
-            score_prompt=submission.score_prompt and choice == choices[0] and choice not in begun,
-        )
-        for choice in choices
-    ]
-
-
-def _scope(submission: Submission, public_tokens: int) -> CacheScope:
-    """Returns where a request's pages are shared: within its namespace, and on its account."""
-    share = submission.share
-    account = Account(submission.namespace, share.weight, share.cache_share, share.cache_cap)
-    return CacheScope(submission.namespace, account=account, public_tokens=public_tokens)
 
 
 def _json(text: bytes, param: str, kind: type) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from kernels.interface import AttentionBackend, AttentionBatch, KVShape
+from worker.model.heads import VOCABULARY, Head, Vocabulary
 from worker.model.interface import Model
 from worker.request import TokenScore
 from worker.sampler import sample, score
@@ -64,11 +65,13 @@ def _scores(rows: list[PlanRow], logits: torch.Tensor) -> dict[int, list[TokenSc
 class Runner:
     """Owns the model and its page pool's tensors. Used by the engine's thread only."""
 
-    def __init__(self, model: Model, device: torch.device) -> None:
+    def __init__(self, model: Model, device: torch.device, head: Head = VOCABULARY) -> None:
+        """head: the one that the model was loaded with."""
         self._backend = Interruptible(model.backend)
         model.backend = self._backend
         self._model = model
         self._device = device
+        self._head = head
 
     def run(self, plan: StepPlan, checkpoint: Callable[[], None]) -> StepResult:
         """Computes the plan and samples where asked."""
@@ -103,8 +106,11 @@ class Runner:
             )
 
     def draw(self, plan: StepPlan, logits: torch.Tensor) -> StepResult:
-        """Returns samples and scores, given what `compute` returned for the plan."""
+        """Returns samples and scores, or values, given what `compute` returned for the plan."""
         rows, wanted = plan.rows, _wanted(plan.rows)
+        if not isinstance(self._head, Vocabulary):
+            read, numbers = self._head.read, (rows[index].sequence_id for index in wanted)
+            return StepResult([], values=dict(zip(numbers, map(read, logits), strict=True)))
         with torch.inference_mode():
             asked = [row.sample for row in rows if row.sample is not None]
             drawn = sample(logits[: len(wanted)], asked)

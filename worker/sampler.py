@@ -1,7 +1,8 @@
 """Logits to token ids. Every row is treated by itself, so batch mates change nothing.
 
 Order, as the field has it: bias and bans, penalties, temperature, top-k, top-p, min-p, draw.
-Logprobs are those of the model before any of it.
+Logprobs are those of the model before any of it. What a mask closes is out before the truncation:
+it is never drawn, whatever bias and penalties make of the rest.
 
 The draw inverts the distribution function at u = H(seed, choice, position): the noise of a stream
 depends on nothing else, so another worker continues it with the same result.
@@ -26,10 +27,11 @@ def sample(logits: torch.Tensor, rows: list[SampleRow]) -> list[tuple[int, Token
     """Returns a token id, and logprobs where asked for, per row of float32 logits [R, vocab]."""
     tokens: list[int | None] = [None] * len(rows)
     plain = [index for index, row in enumerate(rows) if _is_plain_greedy(row)]
-    if plain:
-        best = logits[plain].argmax(dim=-1).tolist()
-        for index, token in zip(plain, best, strict=True):
-            tokens[index] = token
+    masked = [index for index in plain if rows[index].mask]
+    free = [index for index in plain if not rows[index].mask]
+    best = [*_best_of(logits, free), *_best_open(logits, rows, masked)]
+    for index, found in zip([*free, *masked], best, strict=True):
+        tokens[index] = found
     result: list[tuple[int, TokenLogprobs | None]] = []
     for index, row in enumerate(rows):
         token = tokens[index]
@@ -37,6 +39,27 @@ def sample(logits: torch.Tensor, rows: list[SampleRow]) -> list[tuple[int, Token
             token = _draw(logits[index].double().cpu().numpy(), row)
         result.append((token, _logprobs(logits[index], token, row.top_logprobs)))
     return result
+
+
+def _best_of(logits: torch.Tensor, indices: list[int]) -> list[int]:
+    """Returns the most likely ids of these rows."""
+    return list(logits[indices].argmax(dim=-1).tolist()) if indices else []
+
+
+def _best_open(logits: torch.Tensor, rows: list[SampleRow], indices: list[int]) -> list[int]:
+    """Returns the most likely ids that these rows' masks leave; bits are spread on the device."""
+    if not indices:
+        return []
+    width = logits.shape[-1]
+    packed = np.zeros((len(indices), -(-width // 8)), dtype=np.uint8)
+    for place, index in enumerate(indices):
+        bits = np.frombuffer(rows[index].mask, dtype=np.uint8)[: packed.shape[1]]
+        packed[place, : len(bits)] = bits
+    shifts = torch.arange(8, dtype=torch.uint8, device=logits.device)
+    spread = torch.from_numpy(packed).to(logits.device)[:, :, None] >> shifts
+    is_open = (spread & 1).bool().reshape(len(indices), -1)[:, :width]
+    best = logits[indices].masked_fill(~is_open, -torch.inf).argmax(dim=-1)
+    return list(best.tolist())
 
 
 def _is_plain_greedy(row: SampleRow) -> bool:
@@ -58,6 +81,21 @@ def _draw(scores: np.ndarray, row: SampleRow) -> int:
         _penalise(scores, row)
     if row.banned:
         scores[list(row.banned)] = -np.inf
+    if not row.mask:
+        return _pick(scores, row)
+    allowed = _open_ids(row.mask, len(scores))
+    return int(allowed[_pick(scores[allowed], row)])
+
+
+def _open_ids(mask: bytes, width: int) -> np.ndarray:
+    """Returns the ids that a mask leaves, in order."""
+    bits = np.unpackbits(np.frombuffer(mask, dtype=np.uint8), bitorder="little")[:width]
+    return np.flatnonzero(bits)
+
+
+def _pick(scores: np.ndarray, row: SampleRow) -> int:
+    """Returns the place of the score that is taken."""
+    sampling = row.sampling
     if sampling.greedy:
         return int(scores.argmax())
     ids, weights = _truncate(scores, sampling)

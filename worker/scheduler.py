@@ -3,6 +3,7 @@
     plan()   one token for each running sequence that decodes; what is left of the budget goes to
              prefills: those that run, and as many waiting ones as budget, pages and max_running
              allow, in the order's order
+    settle() what grammars have found out since becomes forced tokens, ends, masks to sample under
     apply()  what the runner sampled becomes tokens; finished sequences give their pages back
     fail()   the step was not computed: its sequences end, what it committed is forgotten
 
@@ -18,13 +19,17 @@ done; a sequence never grows beyond the pool, which the service refuses beforeha
 from __future__ import annotations
 
 from bisect import insort
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from worker.allotment import Allotment
 from worker.cache.interface import TOKEN_BYTES, PrefixCache
+from worker.draft import Draft
+from worker.grammar.masks import Masks
+from worker.grammar.outlook import Outlook
+from worker.guidance import Guidance
 from worker.order import make_order
 from worker.order.interface import Frontier
-from worker.request import FinishReason, TokenLogprobs, TokenScore
+from worker.progress import Counters, News, Progress, Valued
 from worker.sequence import Sequence, SequenceSpec
 from worker.step import PlanRow, StepPlan, StepResult
 
@@ -36,12 +41,16 @@ MAX_SCORED = 512
 class SchedulerLimits:
     """max_step_tokens: token budget of one step; max_running: sequences that decode together.
 
-    short_share: of a step's budget, what short prompts may take from long ones.
+    short_share: of a step's budget, what short prompts may take from long ones. whole_prompts: a
+    step computes all of a prompt or nothing; then its budget holds the longest one. append_forced:
+    what a grammar forces is appended, not sampled; the answers are the same.
     """
 
     max_step_tokens: int
     max_running: int
     short_share: float = 0.5
+    whole_prompts: bool = False
+    append_forced: bool = True
 
     @property
     def short_tokens(self) -> int:
@@ -49,73 +58,38 @@ class SchedulerLimits:
         return max(self.max_step_tokens // 4, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What one step did for one sequence. prompt_scores: with its first token, if wanted."""
+class Scheduler:
+    """Owns all sequences and the cache. Used by the engine's thread only. order: one of ORDERS.
 
-    sequence_id: int
-    token: int
-    logprobs: TokenLogprobs | None = None
-    finish: FinishReason | None = None
-    prompt_scores: tuple[TokenScore, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """Since the process started. cached + computed prompt tokens make up prompt_tokens exactly.
-
-    computed_tokens: all that steps computed, again after preemption too. copied_pages: begun by a
-    copy. steps: those that were computed.
+    masks: None computes them in the engine's thread.
     """
 
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    generated_tokens: int = 0
-    computed_tokens: int = 0
-    copied_pages: int = 0
-    preemptions: int = 0
-    steps: int = 0
-
-
-@dataclass(slots=True)
-class _Step:
-    """The step under way. budget: tokens that it may still take; scorable: of them, with scores."""
-
-    budget: int
-    scorable: int = MAX_SCORED
-    num_tokens: int = 0
-    rows: list[PlanRow] = field(default_factory=list)
-    members: dict[int, Sequence] = field(default_factory=dict)
-    copies: list[tuple[int, int]] = field(default_factory=list)
-
-    def room_for(self, sequence: Sequence) -> int:
-        """How many of the sequence's tokens it can take."""
-        room = min(sequence.remaining, self.budget)
-        return min(room, self.scorable) if sequence.wants_scores else room
-
-
-class Scheduler:
-    """Owns all sequences and the cache. Used by the engine's thread only. order: one of ORDERS."""
-
     def __init__(
-        self, cache: PrefixCache, limits: SchedulerLimits, order: str = "cache_aware"
+        self,
+        cache: PrefixCache,
+        limits: SchedulerLimits,
+        order: str = "cache_aware",
+        masks: Masks | None = None,
     ) -> None:
         self.cache = cache
         self.pool = cache.pool
         self.limits = limits
         self.counters = Counters()
+        self.guidance = Guidance(masks or Masks(), appends=limits.append_forced)
         self._pages = Allotment(cache)
         self._order = make_order(
             order, cache, limits.short_tokens, slack_tokens=limits.max_step_tokens
         )
         # By arrival: the last one is the first to be preempted.
         self._running: list[Sequence] = []
+        # Neither waiting nor running: what their grammar allows first isn't known yet.
+        self._parked: dict[int, Sequence] = {}
         self._waiting_tokens = 0
         self._planned_tokens = 0
         # The head found no pages last time: nobody with less to compute may take them meanwhile.
         self._is_short_of_pages = False
         self._by_id: dict[int, Sequence] = {}
-        self._step: _Step | None = None
+        self._step: Draft | None = None
 
     # ------------------------------------------------------------------ sequences come and go
 
@@ -123,6 +97,7 @@ class Scheduler:
         """Puts a sequence into the queue."""
         sequence = Sequence(spec)
         self._by_id[spec.id] = sequence
+        self.guidance.begin(sequence)
         self._enqueue(sequence)
 
     def abort(self, sequence_id: int) -> None:
@@ -134,6 +109,7 @@ class Scheduler:
         sequence = self._by_id.pop(sequence_id, None)
         if sequence is None:
             return
+        self.guidance.forget(sequence)
         if sequence.held is None:
             self._dequeue(sequence)
         else:
@@ -154,13 +130,14 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Sequences in the queue."""
-        return len(self._order)
+        """Sequences in the queue, or on their way into it."""
+        return len(self._order) + len(self._parked)
 
     @property
     def uncomputed_tokens(self) -> int:
         """Tokens still to be computed for all sequences, as far as known."""
-        return sum(one.remaining for one in self._running) + self._waiting_tokens
+        known = [*self._running, *self._parked.values()]
+        return sum(one.remaining for one in known) + self._waiting_tokens
 
     @property
     def unused_slots(self) -> int:
@@ -178,7 +155,7 @@ class Scheduler:
     def plan(self) -> StepPlan | None:
         """Returns the next step, or None when there is nothing to compute."""
         assert self._step is None, "the last step is still under way"
-        step = _Step(self.limits.max_step_tokens)
+        step = Draft(self.limits.max_step_tokens, MAX_SCORED)
         self._order.begin(self._planned_tokens)
         self._plan_decoding(step)
         self._plan_prefills(step)
@@ -186,6 +163,30 @@ class Scheduler:
             return None
         self._step = step
         return StepPlan(step.rows, step.copies, self.pool.take_freed())
+
+    def settle(self) -> News:
+        """Takes over what grammars have found out; call it between steps."""
+        news = News()
+        for number, outlook in self.guidance.take():
+            sequence = self._by_id[number]
+            self._settle(sequence, outlook, news)
+            if sequence.may_sample and number in self._parked:
+                del self._parked[number]
+                self._enqueue(sequence)
+        return news
+
+    def _settle(self, sequence: Sequence, outlook: Outlook, news: News) -> None:
+        followed = self.guidance.follow(sequence, outlook)
+        number, tokens, finish = sequence.spec.id, followed.tokens, followed.finish
+        if tokens:
+            self._count(generated_tokens=len(tokens), forced_tokens=len(tokens))
+        if tokens or finish is not None:
+            told = Progress(number, tokens, finish=finish, closed=followed.closed)
+            news.progress.append(told)
+        if followed.failure is not None:
+            news.failures[number] = followed.failure
+        if followed.is_end:
+            self.abort(number)
 
     def apply(self, result: StepResult) -> list[Progress]:
         """Takes over what the step computed; returns the new tokens in the plan's order."""
@@ -209,15 +210,24 @@ class Scheduler:
             progress.append(
                 Progress(
                     sampled.sequence_id,
-                    sampled.token,
-                    sampled.logprobs,
+                    (sampled.token,),
+                    () if sampled.logprobs is None else (sampled.logprobs,),
                     finish,
                     alive.take_scores(),
                 )
             )
             if finish is not None:
                 self.abort(sampled.sequence_id)
+            else:
+                self.guidance.advance(alive, sampled.token)
         return progress
+
+    def valued(self, result: StepResult) -> list[Valued]:
+        """Ends the sequences whose values came; `apply` has taken the step over."""
+        found = [Valued(*pair) for pair in result.values.items() if pair[0] in self._by_id]
+        for one in found:
+            self.abort(one.sequence_id)
+        return found
 
     def fail(self) -> list[int]:
         """Ends the sequences of a step that was not computed; returns the ids of those alive."""
@@ -228,19 +238,27 @@ class Scheduler:
             self.abort(sequence_id)
         return failed
 
-    def _end_step(self) -> _Step:
+    def _end_step(self) -> Draft:
         step, self._step = self._step, None
         assert step is not None, "no step is under way"
         return step
 
-    def _plan_decoding(self, step: _Step) -> None:
-        """One token for each, by arrival; who needs a page may take it from a later arrival."""
+    def _plan_decoding(self, step: Draft) -> None:
+        """One token for each, by arrival; who needs a page may take it from a later arrival.
+
+        Where a grammar forced several, they get their pages here and are a short prefill.
+        """
         for sequence in list(self._running):
-            is_there = sequence.held is not None  # not preempted for one of those before it
-            if is_there and sequence.remaining == 1 and self._grow(sequence):
+            if sequence.held is None:  # preempted for one of those before it
+                continue
+            if sequence.remaining > 1:
+                self._grow(sequence)
+            elif not sequence.may_sample:
+                self._count(sat_out=1)
+            elif self._grow(sequence):
                 self._add_row(step, sequence, 1)
 
-    def _plan_prefills(self, step: _Step) -> None:
+    def _plan_prefills(self, step: Draft) -> None:
         """Short ones within their share, then the long ones that run, then whoever is next."""
         limits = self.limits
         prefills = [one for one in self._running if one.spec.id not in step.members]
@@ -250,19 +268,20 @@ class Scheduler:
         for sequence in short:
             if step.budget > floor:
                 self._add_row(step, sequence, step.room_for(sequence))
-        self._admit_short(step, floor)
+        if not limits.whole_prompts:
+            self._admit_short(step, floor)
         for sequence in long:
             if step.budget > 0:
                 self._add_row(step, sequence, step.room_for(sequence))
         while step.budget > 0 and self._num_free_places > 0:
             head = self._order.head()
-            if head is None:
+            if head is None or (limits.whole_prompts and head.num_tokens > step.budget):
                 return
             self._is_short_of_pages = not self._try_admit(step, head)
             if self._is_short_of_pages:
                 return
 
-    def _admit_short(self, step: _Step, floor: int) -> None:
+    def _admit_short(self, step: Draft, floor: int) -> None:
         """Short ones pass the long one that is next, if they leave it a place and its pages."""
         while step.budget > floor and self._num_free_places > 0:
             short = self._order.short_head()
@@ -279,7 +298,7 @@ class Scheduler:
     def _num_free_places(self) -> int:
         return self.limits.max_running - len(self._running)
 
-    def _try_admit(self, step: _Step, sequence: Sequence) -> bool:
+    def _try_admit(self, step: Draft, sequence: Sequence) -> bool:
         """Lets a waiting sequence run from this step on; False: there are no pages for it."""
         admitted = self._pages.admit(sequence, spare=len(self._running))
         if admitted is None:
@@ -299,15 +318,20 @@ class Scheduler:
         return True
 
     def _enqueue(self, sequence: Sequence) -> None:
+        if not sequence.may_sample:
+            self._parked[sequence.spec.id] = sequence
+            return
         self._waiting_tokens += sequence.num_tokens
         self._order.add(sequence, self._planned_tokens)
 
     def _dequeue(self, sequence: Sequence) -> None:
+        if self._parked.pop(sequence.spec.id, None):
+            return
         self._waiting_tokens -= sequence.num_tokens
         self._order.remove(sequence)
 
     def _grow(self, sequence: Sequence) -> bool:
-        """Gets the page for one more token, preempting later arrivals; False: preempted itself."""
+        """Gets the pages for known tokens, preempting later arrivals; False: preempted itself."""
         while not self._pages.grow(sequence):
             victim = self._running[-1]
             self._preempt(victim)
@@ -327,7 +351,7 @@ class Scheduler:
         self._await(sequence, None)
         self._pages.give_back(sequence)
 
-    def _add_row(self, step: _Step, sequence: Sequence, count: int) -> None:
+    def _add_row(self, step: Draft, sequence: Sequence, count: int) -> None:
         """Puts a sequence's next tokens into the step and makes their whole pages matchable."""
         if count == 0:
             return
@@ -335,7 +359,7 @@ class Scheduler:
         sequence.planned = count
         step.budget -= count
         step.num_tokens += count
-        if sequence.wants_scores:
+        if sequence.scores_next:
             step.scorable -= count
         self._planned_tokens += count
         self._order.charge(sequence, count)

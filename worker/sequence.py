@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 
 from worker.cache.interface import TOKEN_BYTES, SequencePages
 from worker.cache.scope import CacheScope
-from worker.request import FinishReason, Sampling, Stopping, TokenScore
+from worker.grammar.compiled import Grammar
+from worker.grammar.matcher import Matcher
+from worker.grammar.outlook import Outlook, closed, is_open, opened
+from worker.request import UNSCORED, FinishReason, Sampling, Stopping, TokenScore
 from worker.step import SampleRow
 
 
@@ -42,7 +45,8 @@ class SequenceSpec:
 
     output: what another worker has generated of it, packed; the sequence goes on behind it. It is
     output in every respect but that it is not reported again. rank: a higher one is served sooner.
-    score_prompt: whether the scores of the prompt's tokens are wanted.
+    score_prompt: whether the scores of the prompt's tokens are wanted, from the scored_from-th on,
+    at least 1. grammar: what its text conforms to; None: it is free.
     """
 
     id: int
@@ -56,6 +60,8 @@ class SequenceSpec:
     output: bytes = b""
     rank: int = 0
     score_prompt: bool = False
+    scored_from: int = 1
+    grammar: Grammar | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +72,8 @@ class Sequence:
     admission, None before it. arrived: tokens that the engine had computed when it came.
     planned: tokens that the step under way computes. is_awaited: others may wait for its next page.
     scores: of the prompt's second token and those behind it, as far as known; scores_given: they
-    have been told.
+    have been told. matcher: where its text stands in its grammar. outlook: what may be sampled
+    next; None with a matcher: not known yet.
     """
 
     spec: SequenceSpec
@@ -80,9 +87,12 @@ class Sequence:
     scores: list[TokenScore] = field(default_factory=list)
     scores_given: bool = False
     num_boundaries_stored: int = 0
+    matcher: Matcher | None = None
+    outlook: Outlook | None = None
 
     def __post_init__(self) -> None:
         self.tokens = bytearray(self.spec.prompt + self.spec.output)
+        self.scores = [UNSCORED] * (self.spec.scored_from - 1)
 
     @property
     def num_tokens(self) -> int:
@@ -105,21 +115,42 @@ class Sequence:
         return self.num_tokens - self.computed
 
     @property
+    def may_sample(self) -> bool:
+        """Whether it is known what the next token may be."""
+        return self.matcher is None or self.outlook is not None
+
+    @property
+    def computable(self) -> int:
+        """Tokens that may be computed now: the last one's step samples.
+
+        A step scores all of a sequence's tokens or none, so it ends where scores begin.
+        """
+        unscored = self.spec.scored_from - 1 - self.computed
+        if self.wants_scores and unscored > 0:
+            return unscored
+        return self.remaining if self.may_sample else self.remaining - 1
+
+    @property
     def wants_scores(self) -> bool:
         """Whether scores are asked for and not all are known."""
         wanted = self.spec.score_prompt and not self.scores_given
         return wanted and len(self.scores) < self.prompt_len - 1
+
+    @property
+    def scores_next(self) -> bool:
+        """Whether its next step scores."""
+        return self.wants_scores and self.computed >= self.spec.scored_from - 1
 
     def take_scores(self) -> tuple[TokenScore, ...] | None:
         """Returns the prompt's scores the first time that they are complete and wanted."""
         if not self.spec.score_prompt or self.scores_given:
             return None
         self.scores_given = True
-        return tuple(self.scores)
+        return tuple(self.scores[self.spec.scored_from - 1 :])
 
     def targets(self, start: int, end: int) -> bytes:
         """Prompt tokens that follow those at [start, end), packed, where scores are wanted."""
-        if not self.wants_scores:
+        if not self.scores_next:
             return b""
         stop = min(end + 1, self.prompt_len)
         return bytes(self.tokens[(start + 1) * TOKEN_BYTES : stop * TOKEN_BYTES])
@@ -133,12 +164,24 @@ class Sequence:
         """Asks for the token behind the last one."""
         spec = self.spec
         early = self.output_len < spec.stopping.min_tokens
+        mask = b"" if self.outlook is None else self._mask(self.outlook, early=early)
         return SampleRow(
             sampling=spec.sampling,
             position=self.num_tokens,
             choice=spec.choice,
             history=bytes(self.tokens) if spec.sampling.needs_history else b"",
             prompt_len=self.prompt_len,
-            banned=spec.stopping.stop_token_ids if early else frozenset(),
+            banned=spec.stopping.stop_token_ids if early and not mask else frozenset(),
             top_logprobs=spec.top_logprobs,
+            mask=mask,
         )
+
+    def _mask(self, outlook: Outlook, *, early: bool) -> bytes:
+        """What may be sampled: no stop token too early, unless the grammar has no other."""
+        stops = self.spec.stopping.stop_token_ids
+        if early:
+            others = closed(outlook.mask, stops)
+            return others if is_open(others) else outlook.mask
+        if outlook.may_end and self.spec.grammar is not None:
+            return opened(outlook.mask, stops & self.spec.grammar.ends)
+        return outlook.mask

@@ -15,12 +15,9 @@ import asyncio
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
-from worker.cache.boundaries import BoundaryEvent
 from worker.engine import Engine, StepReport
 from worker.errors import (
     Cancelled,
@@ -30,12 +27,21 @@ from worker.errors import (
     Overloaded,
     RequestFailed,
 )
-from worker.intake import Intake, Prepared, specs
-from worker.scheduler import Progress
+from worker.intake import Intake
+from worker.live import LiveRequest, Outlet, ServiceLimits, Tallies
+from worker.prepared import Prepared, specs
+from worker.programs.desk import Desk
+from worker.programs.house import node_output
+from worker.progress import Progress, Valued
+from worker.sequence import SequenceSpec
 from worker.stream import RequestStream
-from worker.submission import ChatInput, Output, PairInput, Submission, Usage
+from worker.submission import (
+    NodeOutput,
+    Output,
+    ProgramInput,
+    Submission,
+)
 from worker.text.tokenizer import Tokenizer
-from worker.text.turns import Opening, TurnIds
 
 log = logging.getLogger("pando.worker.service")
 
@@ -43,61 +49,6 @@ log = logging.getLogger("pando.worker.service")
 INLINE_BYTES = 4096
 # Longer prompts tokenised at once: each takes about a hundred bytes a token meanwhile.
 LONG_AT_ONCE = 2
-
-
-class Outlet(Protocol):
-    """One link, as the service sees it. Nothing here blocks or raises."""
-
-    def output(self, request_id: int, output: Output) -> None:
-        """New tokens of a request."""
-
-    def done(self, request_id: int, usage: Usage) -> None:
-        """A request's end."""
-
-    def failed(self, request_id: int, error: RequestFailed) -> None:
-        """A request's other end."""
-
-    def flush(self, events: list[BoundaryEvent]) -> None:
-        """One engine step is over: send what has gathered."""
-
-
-@dataclass(eq=False, slots=True)
-class _Request:
-    """assigned: what it adds to assigned_tokens now. begun: in the engine's hands, or beyond.
-
-    opening: what its answers go on from, where they can be remembered.
-    """
-
-    outlet: Outlet
-    request_id: int
-    trace_id: str
-    tenant: str
-    assigned: int = 0
-    begun: bool = False
-    stream: RequestStream | None = None
-    opening: Opening | None = None
-    ended: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceLimits:
-    """max_waiting: sequences that may be in the engine beyond max_running."""
-
-    max_running: int
-    max_waiting: int
-
-
-@dataclass(slots=True)
-class Tallies:
-    """Ends by kind, for metrics: accepted == done + all failed + live, always.
-
-    turns: chats with an answer in them, by whose ids it has.
-    """
-
-    accepted: int = 0
-    done: int = 0
-    failed: dict[str, int] = field(default_factory=dict)
-    turns: Counter[TurnIds] = field(default_factory=Counter)
 
 
 class Service:
@@ -110,8 +61,8 @@ class Service:
         self._engine: Engine | None = None
         self._ids = itertools.count(1)
         self._outlets: set[Outlet] = set()
-        self._requests: dict[tuple[Outlet, int], _Request] = {}
-        self._by_sequence: dict[int, _Request] = {}
+        self._requests: dict[tuple[Outlet, int], LiveRequest] = {}
+        self._by_sequence: dict[int, LiveRequest] = {}
         self._assigned: Counter[Outlet] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
@@ -119,6 +70,7 @@ class Service:
         self._num_preparing = 0
         self._lost = False
         self.draining = False
+        self._programs = intake.programs()
         self.tallies = Tallies()
 
     def attach(self, engine: Engine) -> None:
@@ -173,7 +125,7 @@ class Service:
 
     def submit(self, outlet: Outlet, submission: Submission) -> None:
         """Accepts a request; it ends through the outlet."""
-        request = _Request(outlet, submission.request_id, submission.trace_id, submission.tenant)
+        request = LiveRequest(outlet, submission.request_id, submission.trace_id, submission.tenant)
         if (outlet, submission.request_id) in self._requests:
             log.error("request id used twice", extra={"request_id": submission.trace_id})
             return
@@ -182,11 +134,13 @@ class Service:
         self._assign(request, submission.expected_tokens)
         if self.draining:
             self._fail(request, Draining())
+        elif isinstance(submission.prompt, ProgramInput):
+            self._start_program(request, submission, submission.prompt)
         elif submission.n > self._capacity:
             self._fail(request, _too_many(submission.n, self._capacity))
         elif len(self._by_sequence) + self._num_preparing + submission.num_open > self._capacity:
             self._fail(request, Overloaded())
-        elif _size(submission) <= INLINE_BYTES:
+        elif submission.num_bytes <= INLINE_BYTES and not submission.is_restricted:
             self._start(request, submission)
         else:
             self._num_preparing += submission.num_open
@@ -204,13 +158,16 @@ class Service:
         """Spreads one engine step over the requests, then lets every link send once."""
         for sequence_id, cached_tokens in report.first_cached.items():
             request = self._by_sequence.get(sequence_id)
-            if request is not None and request.stream is not None:
-                request.begun = True
-                request.stream.admitted(sequence_id, cached_tokens)
-        for progress in report.progress:
-            request = self._by_sequence.get(progress.sequence_id)
             if request is not None:
-                self._guarded(request, partial(self._advance, request, progress))
+                request.admitted(sequence_id, cached_tokens)
+        for progress in report.progress:
+            self._progressed(progress)
+        for valued in report.valued:
+            request = self._by_sequence.get(valued.sequence_id)
+            if request is not None:
+                self._guarded(request, partial(self._valued, request, valued))
+        for sequence_id, error in report.refused.items():
+            self._refused(sequence_id, error)
         for sequence_id in report.failed:
             request = self._by_sequence.get(sequence_id)
             if request is not None:
@@ -218,11 +175,59 @@ class Service:
         for outlet in list(self._outlets):
             outlet.flush(report.events)
 
+    def _progressed(self, progress: Progress) -> None:
+        request = self._by_sequence.get(progress.sequence_id)
+        if request is not None and request.desk is not None:
+            request.desk.came(progress.sequence_id, progress)
+        elif request is not None:
+            self._guarded(request, partial(self._advance, request, progress))
+
+    def _refused(self, sequence_id: int, error: RequestFailed) -> None:
+        request = self._by_sequence.get(sequence_id)
+        if request is not None and request.desk is not None:
+            request.desk.came(sequence_id, error)
+        elif request is not None:
+            self._fail(request, error)
+
+    def _start_program(
+        self, request: LiveRequest, submission: Submission, program: ProgramInput
+    ) -> None:
+        """Runs a program in a task of its own: its branches wait for one another, not for steps."""
+
+        def enter(specs: Sequence[SequenceSpec]) -> None:
+            assert self._engine is not None
+            self._by_sequence.update((spec.id, request) for spec in specs)
+            self._engine.submit(list(specs))
+
+        def send(node: NodeOutput) -> None:
+            self._give(request, node_output(node))
+            asyncio.get_running_loop().call_soon(request.outlet.flush, [])
+
+        request.desk = Desk(enter, self._leave, send, self._ids, self._intake.grammars)
+        work = self._run_program(request, submission, program, request.desk)
+        request.task = asyncio.get_running_loop().create_task(work)
+
+    async def _run_program(
+        self, request: LiveRequest, submission: Submission, program: ProgramInput, desk: Desk
+    ) -> None:
+        try:
+            run = await self._programs.open(submission, program, desk)
+            await run.run()
+        except RequestFailed as error:
+            self._fail(request, error)
+        except Exception:
+            self._defect(request)
+        else:
+            self._programs.close(submission, program, run)
+            self._end(request, "done")
+            request.outlet.done(request.request_id, run.usage)
+            request.outlet.flush([])
+
     @property
     def _capacity(self) -> int:
         return self._limits.max_running + self._limits.max_waiting
 
-    async def _start_long(self, request: _Request, submission: Submission) -> None:
+    async def _start_long(self, request: LiveRequest, submission: Submission) -> None:
         try:
             async with self._long:
                 if request.ended:
@@ -237,7 +242,7 @@ class Service:
         finally:
             self._num_preparing -= submission.num_open
 
-    def _start(self, request: _Request, submission: Submission) -> None:
+    def _start(self, request: LiveRequest, submission: Submission) -> None:
         self._guarded(
             request,
             lambda: self._enter(request, submission, *self._prepare(submission)),
@@ -246,12 +251,18 @@ class Service:
     def _prepare(self, submission: Submission) -> tuple[Prepared, RequestStream]:
         """Returns the request in tokens, and what other workers answered of it replayed."""
         prepared = self._intake.prepare(submission)
+        if prepared.answer is not None:
+            return prepared, RequestStream.answered(prepared.prompt_len, prepared.answer)
         return prepared, RequestStream.open(
-            submission, prepared.prompt_len, prepared.stopping, self._tokenizer
+            submission, prepared.prompt_len, prepared.stopping, self._tokenizer, prepared.parting
         )
 
     def _enter(
-        self, request: _Request, submission: Submission, prepared: Prepared, stream: RequestStream
+        self,
+        request: LiveRequest,
+        submission: Submission,
+        prepared: Prepared,
+        stream: RequestStream,
     ) -> None:
         """Hands a prepared request to the engine, unless it has ended meanwhile."""
         if request.ended:
@@ -272,7 +283,7 @@ class Service:
         if stream.replayed or stream.finished:
             request.outlet.flush([])
 
-    def _advance(self, request: _Request, progress: Progress) -> None:
+    def _advance(self, request: LiveRequest, progress: Progress) -> None:
         stream = request.stream
         assert stream is not None
         assert self._engine is not None
@@ -288,26 +299,36 @@ class Service:
         if stream.finished:
             self._done(request, stream)
 
-    def _give(self, request: _Request, output: Output) -> None:
+    def _valued(self, request: LiveRequest, valued: Valued) -> None:
+        stream = request.stream
+        assert stream is not None
+        output = stream.valued(valued)
+        self._by_sequence.pop(valued.sequence_id, None)
+        if output is not None:
+            self._give(request, output)
+        if stream.finished:
+            self._done(request, stream)
+
+    def _give(self, request: LiveRequest, output: Output) -> None:
         request.begun = True
         self._assign(request, 0)
         request.outlet.output(request.request_id, output)
 
-    def _done(self, request: _Request, stream: RequestStream) -> None:
+    def _done(self, request: LiveRequest, stream: RequestStream) -> None:
         self._end(request, "done")
         request.outlet.done(request.request_id, stream.usage)
 
-    def _assign(self, request: _Request, tokens: int) -> None:
+    def _assign(self, request: LiveRequest, tokens: int) -> None:
         """Counts the request with so many tokens from now on."""
         self._assigned[request.outlet] += tokens - request.assigned
         request.assigned = tokens
 
-    def _hand_back(self, requests: list[_Request]) -> None:
+    def _hand_back(self, requests: list[LiveRequest]) -> None:
         """Fails them as a worker that leaves, unless it is lost and says nothing more."""
         for request in [] if self._lost else requests:
             self._fail(request, Draining())
 
-    def _guarded(self, request: _Request, action: Callable[[], None]) -> None:
+    def _guarded(self, request: LiveRequest, action: Callable[[], None]) -> None:
         """Runs an action for one request; whatever it raises ends that request and no other."""
         try:
             action()
@@ -316,19 +337,19 @@ class Service:
         except Exception:
             self._defect(request)
 
-    def _defect(self, request: _Request) -> None:
+    def _defect(self, request: LiveRequest) -> None:
         """Logs the exception at hand and fails the request with it."""
         log.exception(
             "request failed", extra={"request_id": request.trace_id, "tenant": request.tenant}
         )
         self._fail(request, InternalError())
 
-    def _fail(self, request: _Request, error: RequestFailed) -> None:
+    def _fail(self, request: LiveRequest, error: RequestFailed) -> None:
         if self._end(request, type(error).__name__):
             request.outlet.failed(request.request_id, error)
             request.outlet.flush([])
 
-    def _end(self, request: _Request, kind: str) -> bool:
+    def _end(self, request: LiveRequest, kind: str) -> bool:
         """Forgets a request and takes it out of the engine; False when it had ended before."""
         if request.ended:
             return False
@@ -340,33 +361,27 @@ class Service:
             self.tallies.done += 1
         else:
             self.tallies.failed[kind] = self.tallies.failed.get(kind, 0) + 1
+        self._leave(request.live_sequences)
+        if request.task is not None and request.task is not asyncio.current_task():
+            request.task.cancel()
         if request.stream is not None:
-            left = request.stream.unfinished_ids
-            for sequence_id in left:
-                self._by_sequence.pop(sequence_id, None)
-            if left and self._engine is not None:
-                self._engine.abort(left)
             self._remember(request, request.stream)
         return True
 
-    def _remember(self, request: _Request, stream: RequestStream) -> None:
+    def _leave(self, sequence_ids: Sequence[int]) -> None:
+        """Takes sequences out of the engine."""
+        for sequence_id in sequence_ids:
+            self._by_sequence.pop(sequence_id, None)
+        if sequence_ids and self._engine is not None:
+            self._engine.abort(list(sequence_ids))
+
+    def _remember(self, request: LiveRequest, stream: RequestStream) -> None:
         """Keeps what the choices said, also of one that was cut."""
         if request.opening is None:
             return
         for choice in stream.choices:
             text, dropped = "".join(choice.given), choice.detokenizer.dropped_space
             self._intake.remember(request.opening, choice.tokens, text, drops_space=dropped)
-
-
-def _size(submission: Submission) -> int:
-    """Bytes that are tokenised, or replayed."""
-    prompt = submission.prompt
-    begun = sum(len(one.tokens) for one in submission.resume)
-    if isinstance(prompt, ChatInput):
-        return len(prompt.messages) + len(prompt.tools) + begun
-    if isinstance(prompt, PairInput):
-        return len(prompt.query) + len(prompt.document) + len(prompt.instruction)
-    return len(prompt) + begun
 
 
 def _too_many(n: int, capacity: int) -> InvalidRequest:

@@ -35,11 +35,11 @@ def decide(config: WorkerConfig, folder: Path) -> Sizes:
 
     Raises ModelUnavailable, UnsupportedModel.
     """
-    _check_devices(config)
+    check_devices(config)
     described = read_config(folder)
     shape = shape_of(described)
     kv_heads = kv_heads_of_rank(described, config.tensor_parallel)
-    dtype = DTYPES[config.dtype] if config.dtype != "auto" else _dtype(config.device)
+    dtype = DTYPES[config.dtype] if config.dtype != "auto" else default_dtype(config.device)
     kv = KVShape(shape.num_layers, 1, 1, kv_heads, shape.head_dim, dtype)
     pages = plan_pages(
         config.kv_memory_bytes(kv.bytes_per_token, _free_bytes(config)),
@@ -54,7 +54,7 @@ def decide(config: WorkerConfig, folder: Path) -> Sizes:
     return Sizes(shape, pages, dtype, min(longest, pages.num_tokens), steps)
 
 
-def _check_devices(config: WorkerConfig) -> None:
+def check_devices(config: WorkerConfig) -> None:
     """Raises ModelUnavailable where there are not as many devices as ranks."""
     if not config.device.startswith("cuda"):
         return
@@ -77,5 +77,6 @@ def _free_bytes(config: WorkerConfig) -> int:
     return free_memory(Path("/sys/fs/cgroup")) // config.tensor_parallel
 
 
-def _dtype(device: str) -> torch.dtype:
+def default_dtype(device: str) -> torch.dtype:
+    """What `auto` means on a device."""
     return torch.bfloat16 if device.startswith("cuda") else torch.float32

@@ -17,7 +17,8 @@ class SampleRow:
     position: index that the new token will have. choice: which of the request's n this is.
     history: prompt + output so far, packed (only where a penalty needs it, else empty);
     prompt_len: how many of them are prompt. banned: ids that may not be sampled now.
-    top_logprobs: None for no logprobs, else how many alternatives.
+    top_logprobs: None for no logprobs, else how many alternatives. mask: packed bits, lowest first,
+    of the only ids that may be sampled; empty: of all.
     """
 
     sampling: Sampling
@@ -27,6 +28,7 @@ class SampleRow:
     prompt_len: int = 0
     banned: frozenset[int] = frozenset()
     top_logprobs: int | None = None
+    mask: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,10 @@ class Sampled:
 class StepResult:
     """sampled: one entry per plan row that asked for a sample, in the plan's order.
 
-    scored: by sequence, the scores of its row's targets.
+    scored: by sequence, the scores of its row's targets. values: of a model that generates nothing,
+    in place of samples: by sequence, its score or its embedding.
     """
 
     sampled: list[Sampled]
     scored: dict[int, list[TokenScore]] = field(default_factory=dict)
+    values: dict[int, tuple[float, ...]] = field(default_factory=dict)

@@ -51,16 +51,17 @@ class Stopwatch:
                 life.is_admitted = True
                 self._taken.queue_s.append(began - life.came_s)
 
-    def token(self, sequence_id: int, now: float, *, is_last: bool) -> None:
-        """A sequence has a new token."""
+    def token(self, sequence_id: int, now: float, *, is_last: bool, count: int = 1) -> None:
+        """A sequence has so many new tokens; none where it only ends."""
         life = self._lives.get(sequence_id)
         if life is None:
             return
-        if life.first_s is None:
+        if count and life.first_s is None:
             life.first_s = now
             self._taken.ttft_s.append(now - life.came_s)
-        life.last_s = now
-        life.num_tokens += 1
+        if count:
+            life.last_s = now
+        life.num_tokens += count
         if is_last:
             self.gone(sequence_id)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from worker.choice import Choice
+from worker.choice import Choice, joined
+from worker.parts.manner import WHOLE, Parting
+from worker.progress import Progress, Valued
 from worker.request import UNSCORED, FinishReason, Stopping
-from worker.scheduler import Progress, Valued
 from worker.sequence import SequenceSpec, unpack_tokens
 from worker.submission import ChatInput, Output, Prompt, Submission, Usage
 from worker.text.detokenizer import Detokenizer
@@ -32,21 +34,27 @@ class RequestStream:
 
     @classmethod
     def open(
-        cls, submission: Submission, prompt_len: int, stopping: Stopping, tokenizer: Tokenizer
+        cls,
+        submission: Submission,
+        prompt_len: int,
+        stopping: Stopping,
+        tokenizer: Tokenizer,
+        parting: Parting = WHOLE,
     ) -> RequestStream:
         """Returns the stream of a request, what other workers gave out of it replayed.
 
-        A chat's answer is a text of its own; a completion goes on with the prompt's. Raises
-        InvalidRequest.
+        A chat's answer is a text of its own; a completion goes on with the prompt's. Of one that
+        conforms to something, no space is dropped. Raises InvalidRequest.
         """
         stream = cls(prompt_len)
-        chat = isinstance(submission.prompt, ChatInput)
-        opened = Detokenizer if chat else Detokenizer.after_text
+        own = isinstance(submission.prompt, ChatInput) and submission.constraint is None
+        opened = Detokenizer if own else Detokenizer.after_text
         if submission.echo:
             stream.echo = _text_of(submission.prompt, tokenizer)
         resumed = {one.choice: one for one in submission.resume}
         for index in range(submission.n):
-            choice = Choice.open(index, submission.rules, opened(tokenizer))
+            detokenizer = opened(tokenizer, parting.shown)
+            choice = Choice.open(index, submission.rules, detokenizer, parting.splitter())
             stream.choices.append(choice)
             if index in resumed:
                 output = choice.replay(resumed[index], stopping)
@@ -103,15 +111,27 @@ class RequestStream:
         return Output(choice.index, "", [], finish=FinishReason.STOP, values=valued.values)
 
     def push(self, progress: Progress) -> Output | None:
-        """Returns what one new token gives the client; None when its choice has ended already."""
-        choice = self._by_sequence[progress.sequence_id]
-        output = choice.push(progress.token, progress.finish, progress.logprobs)
+        """Returns what new tokens give the client; None when its choice has ended already."""
+        output = joined(self._outputs(progress))
         if output is not None and self.echo and progress.sequence_id == self._first:
             output, self.echo = replace(output, prompt_text=self.echo), ""
         if output is None or progress.prompt_scores is None:
             return output
         scores = list(zip(self._scored, (UNSCORED, *progress.prompt_scores), strict=True))
         return replace(output, prompt_scores=scores)
+
+    def _outputs(self, progress: Progress) -> Iterator[Output]:
+        """One for each token, as if it had come alone, and one for a grammar's end."""
+        choice = self._by_sequence[progress.sequence_id]
+        logprobs = progress.logprobs or (None,) * len(progress.tokens)
+        last = len(progress.tokens) - 1
+        for index, (token, told) in enumerate(zip(progress.tokens, logprobs, strict=True)):
+            ends = index == last and not progress.closed
+            output = choice.push(token, progress.finish if ends else None, told)
+            if output is not None:
+                yield output
+        if progress.closed and not choice.finished:
+            yield choice.close()
 
 
 def _text_of(prompt: Prompt, tokenizer: Tokenizer) -> str:

@@ -48,7 +48,50 @@ class PairInput:
     instruction: str = ""
 
 
-Prompt = ChatInput | PairInput | str | bytes
+@dataclass(frozen=True, slots=True)
+class ProgramInput:
+    """A program as JSON, and what other workers gave out of its nodes. session None: none."""
+
+    source: bytes
+    nodes: tuple[NodeOutput, ...] = ()
+    session: Session | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a program's state is kept under, and for how long behind its end; 0: not any more.
+
+    resumes: it was kept before, and the program goes on from it.
+    """
+
+    id: str
+    ttl_s: int
+    resumes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOutput:
+    """More of a program's node: its n's number, text, packed ids, and with its last one the rest.
+
+    choice, scores: of a select. prompt_tokens, cached_tokens: in front of it. started_s, ended_s:
+    since the program began. root_text: with the very last one, whose name is empty.
+    """
+
+    name: str
+    index: int = 0
+    text: str = ""
+    tokens: bytes = b""
+    finish: FinishReason | None = None
+    choice: int = 0
+    scores: tuple[float, ...] = ()
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    started_s: float = 0.0
+    ended_s: float = 0.0
+    root_text: str = ""
+
+
+Prompt = ChatInput | PairInput | ProgramInput | str | bytes
 
 
 class Want(enum.Enum):
@@ -64,21 +107,27 @@ class Want(enum.Enum):
 
 
 class Language(enum.Enum):
-    """In what a constraint is written."""
+    """In what a constraint is written. GRAMMARS: llguidance's own list; no client's."""
 
     JSON_SCHEMA = "json_schema"
     REGEX = "regex"
     GRAMMAR = "grammar"
     CHOICES = "choices"
+    GRAMMARS = "grammars"
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What every choice must conform to: a source in a language, or one of these texts."""
+    """What every choice must conform to: a source in a language, or one of these texts.
+
+    param: of GRAMMARS, the field of the request. ids: special tokens that may come of them.
+    """
 
     language: Language
     source: str = ""
     choices: tuple[str, ...] = ()
+    param: str = ""
+    ids: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +218,23 @@ class Submission:
     want: Want = Want.GENERATION
 
     @property
+    def is_restricted(self) -> bool:
+        """Whether a grammar may have to be compiled for it."""
+        calls = isinstance(self.prompt, ChatInput) and bool(self.prompt.tools)
+        return self.constraint is not None or calls
+
+    @property
+    def num_bytes(self) -> int:
+        """What is tokenised, or replayed."""
+        prompt = self.prompt
+        begun = sum(len(one.tokens) for one in self.resume)
+        if isinstance(prompt, ChatInput):
+            return len(prompt.messages) + len(prompt.tools) + begun
+        if isinstance(prompt, PairInput):
+            return len(prompt.query) + len(prompt.document) + len(prompt.instruction)
+        return len(prompt.source if isinstance(prompt, ProgramInput) else prompt) + begun
+
+    @property
     def num_open(self) -> int:
         """Choices that are still to be computed."""
         return max(self.n - sum(one.finished for one in self.resume), 0)
@@ -204,6 +270,7 @@ class Output:
     text_chars: int = 0
     values: tuple[float, ...] = ()
     prompt_text: str = ""
+    nodes: tuple[NodeOutput, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

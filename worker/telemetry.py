@@ -21,11 +21,13 @@ from prometheus_client.registry import Collector
 from worker.cache.record import EvictionRecord
 from worker.cache.record import Histogram as PageCounts
 from worker.engine import StepReport
-from worker.service import Tallies
+from worker.grammar.compiler import Compilations
+from worker.live import Tallies
 from worker.text.turns import TurnIds
 
 STEP_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 SEQUENCE_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120)
+MASK_SECONDS = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1)
 STEP_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 STEP_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 _STANDARD = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
@@ -45,7 +47,9 @@ GAUGES = {
 COUNTERS = {
     "prompt_tokens": "Prompt tokens of admitted sequences.",
     "cached_tokens": "Of them, taken from the prefix cache.",
-    "generated_tokens": "Tokens sampled.",
+    "generated_tokens": "Tokens sampled, or forced by a grammar.",
+    "forced_tokens": "Of them, forced and not sampled.",
+    "sat_out": "Steps that constrained sequences sat out because their mask was not ready.",
     "computed_tokens": "Tokens that steps computed, again after preemption too.",
     "copied_pages": "Pages that began as a copy of another.",
     "preemptions": "Sequences that gave their pages back to wait.",
@@ -81,10 +85,13 @@ class Telemetry:
             for field, (name, says) in DURATIONS.items()
         }
         self._evicted = counter("evicted_pages", "Cached pages given up for others.")
-        self._failed = counter("failed_sequences", "Sequences ended by a step that failed.")
+        self._failed = counter("failed_sequences", "Sequences that a step or a grammar failed.")
         self._step_s = histogram("step_seconds", "Time of one step.", STEP_SECONDS)
         self._step_tokens = histogram("step_tokens", "Tokens computed in one step.", STEP_TOKENS)
         self._step_rows = histogram("step_sequences", "Sequences in one step.", STEP_ROWS)
+        self._mask_s = histogram(
+            "mask_seconds", "Time in which a grammar found what may follow a token.", MASK_SECONDS
+        )
         self._last: dict[str, int] = {}
 
     def observe(self, report: StepReport) -> None:
@@ -95,11 +102,13 @@ class Telemetry:
         for name, counter in self._counters.items():
             self._raise(counter, name, getattr(load.counters, name))
         self._raise(self._evicted, "evicted_pages", load.evicted_pages)
-        self._failed.inc(len(report.failed))
+        self._failed.inc(len(report.failed) + len(report.refused))
         if report.step_tokens:
             self._step_s.observe(report.step_s)
             self._step_tokens.observe(report.step_tokens)
             self._step_rows.observe(report.step_rows)
+        for seconds in report.mask_s:
+            self._mask_s.observe(seconds)
         for field, histogram in self._durations.items():
             for value in getattr(report.durations, field):
                 histogram.observe(value)
@@ -137,6 +146,29 @@ class RequestCounts(Collector):
         for ids in TurnIds:
             turns.add_metric([ids.value], tallies.turns[ids])
         yield turns
+
+
+class GrammarCounts(Collector):
+    """Constraints compiled, read at a scrape."""
+
+    def __init__(self, tallies: Compilations) -> None:
+        self._tallies = tallies
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the counters."""
+        tallies = self._tallies
+        compiled = CounterMetricFamily(
+            "pando_worker_grammars",
+            "Constraints that came: compiled, refused, or found in the cache (hit).",
+            labels=["outcome"],
+        )
+        compiled.add_metric(["compiled"], tallies.compiled)
+        compiled.add_metric(["refused"], tallies.refused)
+        compiled.add_metric(["hit"], tallies.hits)
+        yield compiled
+        yield CounterMetricFamily(
+            "pando_worker_grammar_compile_seconds", "Time spent compiling.", tallies.seconds
+        )
 
 
 class PageHistory(Collector):

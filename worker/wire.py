@@ -17,10 +17,13 @@ from worker.submission import (
     Constraint,
     Language,
     NamedBoundary,
+    NodeOutput,
     Output,
     PairInput,
+    ProgramInput,
     Prompt,
     Resumed,
+    Session,
     Share,
     StopRules,
     Submission,
@@ -42,6 +45,7 @@ _FINISH = {
     FinishReason.STOP: pb.STOP,
     FinishReason.LENGTH: pb.LENGTH,
 }
+_FINISHED = {pb.STOP: FinishReason.STOP, pb.LENGTH: FinishReason.LENGTH}
 _WANTS = {
     pb.GENERATION: Want.GENERATION,
     pb.TOKENS: Want.TOKENS,
@@ -148,9 +152,31 @@ def _prompt(message: pb.Submit) -> Prompt:
         return ChatInput(
             chat.messages, chat.tools, chat.template_kwargs, choice, chat.keep_reasoning
         )
+    if kind == "program":
+        session = message.session if message.HasField("session") else None
+        return ProgramInput(
+            message.program,
+            tuple(_node(one) for one in message.nodes),
+            None if session is None else Session(session.id, session.ttl_s, session.resumes),
+        )
     if kind == "pair":
         return PairInput(message.pair.query, message.pair.document, message.pair.instruction)
     return message.text if kind == "text" else message.token_ids
+
+
+def _node(node: pb.NodeOutput) -> NodeOutput:
+    """What another worker gave out of a node."""
+    return NodeOutput(
+        name=node.name,
+        index=node.index,
+        text=node.text,
+        tokens=node.token_ids,
+        finish=_FINISHED.get(node.finish_reason),
+        choice=node.choice,
+        scores=tuple(node.scores),
+        prompt_tokens=node.prompt_tokens,
+        cached_tokens=node.cached_tokens,
+    )
 
 
 def _constraint(constraint: pb.Constraint) -> Constraint | None:
@@ -247,6 +273,24 @@ def output_of(request_id: int, output: Output, token_bytes: Callable[[int], byte
         text_chars=output.text_chars,
         values=output.values,
         prompt_text=output.prompt_text,
+        nodes=[_node_of(node) for node in output.nodes],
+    )
+
+
+def _node_of(node: NodeOutput) -> pb.NodeOutput:
+    return pb.NodeOutput(
+        name=node.name,
+        index=node.index,
+        text=node.text,
+        token_ids=node.tokens,
+        finish_reason=_FINISH[node.finish],
+        choice=node.choice,
+        scores=node.scores,
+        prompt_tokens=node.prompt_tokens,
+        cached_tokens=node.cached_tokens,
+        started_s=node.started_s,
+        ended_s=node.ended_s,
+        root_text=node.root_text,
     )
 
 

@@ -260,7 +260,7 @@ def decision_us(num_waiting: int, order: str = CacheAware.name, steps: int = 150
 def step_s(model: str, context: int = 1000, steps: int = 8) -> float:
     """Median time of a real model's step that decodes LIMITS.max_running rows, one thread."""
     # Only this needs torch.
-    from worker.__main__ import build_runner
+    from worker.assembly import build_runner
     from worker.config import WorkerConfig
     from worker.model.files import default_cache_folder, resolve
     from worker.sizes import decide

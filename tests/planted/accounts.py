@@ -160,6 +160,43 @@ FAULTS: tuple[Fault, ...] = (
         "self._pool.release(reversed(pin.pages))",
         "self._pool.release(pin.pages)",
     ),
+    pins.fault(
+        "passed deadlines hold room",
+        "A pin is refused for the pages of others that have ended already.",
+        "        self.expire()\n        if",
+        "        if",
+    ),
+    pins.fault(
+        "what has ended given back before it is pinned again",
+        "Where little may lie unused, a prefix is evicted while it is pinned.",
+        "        self._pool.share(pages)  # what has ended may be all that holds them\n"
+        "        self.expire()\n",
+        "        self.expire()\n        self._pool.share(pages)\n",
+    ),
+    pins.fault(
+        "refused pin keeps its pages",
+        "A client that asks for too much takes pages that nobody gives back.",
+        "            self._pool.release(reversed(pages))\n            return False",
+        "            return False",
+    ),
+    pins.fault(
+        "pin that grows escapes the bound",
+        "Pages that a key holds already count for nothing when it is pinned again.",
+        "page not in self._times_pinned or page in leaving}",
+        "page not in self._times_pinned}",
+    ),
+    pins.fault(
+        "pages that others pin counted as leaving",
+        "A key that takes another prefix brings the pinned pages over the bound.",
+        "{page for page in held.pages if self._times_pinned[page] == 1}",
+        "set(held.pages)",
+    ),
+    pins.fault(
+        "deadlines out of order",
+        "Once they have been gathered anew, a pin that has ended is hidden by one that hasn't.",
+        "            heapq.heapify(self._deadlines)\n",
+        "",
+    ),
     tags.fault(
         "boundary events without an eviction",
         "A boundary that moves to another page is told evicted, though it is there.",

@@ -6,7 +6,21 @@ from tests.planted.accounts import FAULTS as ACCOUNTS
 from tests.planted.caches import FAULTS as CACHES
 from tests.planted.computing import FAULTS as COMPUTING
 from tests.planted.fault import Fault
+from tests.planted.grammar import FAULTS as GRAMMAR
 from tests.planted.planning import FAULTS as PLANNING
+from tests.planted.ranks import FAULTS as RANKS
+from tests.planted.scores import FAULTS as SCORES
 from tests.planted.text import FAULTS as TEXT
+from tests.planted.turns import FAULTS as TURNS
 
-FAULTS: tuple[Fault, ...] = (*CACHES, *ACCOUNTS, *PLANNING, *COMPUTING, *TEXT)
+FAULTS: tuple[Fault, ...] = (
+    *CACHES,
+    *ACCOUNTS,
+    *PLANNING,
+    *COMPUTING,
+    *SCORES,
+    *TEXT,
+    *TURNS,
+    *RANKS,
+    *GRAMMAR,
+)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -38,6 +39,21 @@ def expected(prompt: list[int], count: int) -> list[int]:
         output.append(next_token(digest))
         digest = link(digest, output[-1])
     return output
+
+
+def expected_scores(prompt: list[int]) -> tuple[TokenScore, ...]:
+    """What the chain model scores a prompt's second token and those behind it, without pages."""
+    digest, found = b"", []
+    for token, target in pairwise(prompt):
+        digest = link(digest, token)
+        found.append(score(digest, target))
+    return tuple(found)
+
+
+def score(digest: bytes, target: int) -> TokenScore:
+    """What a token scores behind a prefix."""
+    number = next_token(link(digest, target))
+    return TokenScore(-1 - number / VOCAB, 1 + number)
 
 
 class ChainRunner:
@@ -93,11 +109,8 @@ class ChainRunner:
 
     def _scores(self, row: PlanRow) -> list[TokenScore]:
         """What a prompt's tokens score follows from the digest in front of each, and its id."""
-        found = []
-        for position, target in enumerate(unpack_tokens(row.targets), start=row.start):
-            digest = link(self.memory[self._slot(row, position)][0], target)
-            found.append(TokenScore(-1 - next_token(digest) / VOCAB, 1 + next_token(digest)))
-        return found
+        targets = enumerate(unpack_tokens(row.targets), start=row.start)
+        return [score(self.memory[self._slot(row, at)][0], target) for at, target in targets]
 
     def _drawn(self, row: PlanRow, digest: bytes) -> Sampled:
         return Sampled(row.sequence_id, next_token(digest))

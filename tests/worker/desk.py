@@ -9,10 +9,11 @@ from worker.cache.boundaries import BoundaryEvent
 from worker.engine import Engine, StepRunner
 from worker.errors import RequestFailed
 from worker.intake import Intake
+from worker.live import ServiceLimits
 from worker.request import FinishReason, TokenLogprobs
 from worker.scheduler import Scheduler
 from worker.sequence import pack_tokens
-from worker.service import Service, ServiceLimits
+from worker.service import Service
 from worker.submission import Output, Resumed, Submission, Usage
 from worker.text.tokenizer import Tokenizer
 

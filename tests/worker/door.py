@@ -20,9 +20,10 @@ from worker.engine import Engine, StepReport
 from worker.health import Health
 from worker.intake import Intake
 from worker.link import LinkServicer, WorkerState
+from worker.live import ServiceLimits
 from worker.scheduler import Scheduler, SchedulerLimits
 from worker.sequence import pack_tokens, unpack_tokens
-from worker.service import Service, ServiceLimits
+from worker.service import Service
 from worker.text.chat import ChatTemplate
 from worker.text.tokenizer import Tokenizer
 from worker.wire import Identity

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from kernels import Place, make_backend
-from worker.__main__ import CACHES
+from worker.assembly import CACHES
 from worker.cache.pages import PagePool
 from worker.cache.scope import CacheScope
 from worker.engine import Engine, StepReport, StepRunner
@@ -106,6 +106,5 @@ class Lab:
         assert not report.failed, "a step failed; see the log"
         self.first_cached |= report.first_cached
         for progress in report.progress:
-            self.output[progress.sequence_id].append(progress.token)
-            if progress.logprobs is not None:
-                self.logprobs[progress.sequence_id].append(progress.logprobs)
+            self.output[progress.sequence_id] += progress.tokens
+            self.logprobs[progress.sequence_id] += progress.logprobs

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from worker.intake import Intake, Prepared
+from worker.intake import Intake
+from worker.prepared import Prepared
 from worker.request import Stopping
 from worker.sequence import unpack_tokens
 from worker.stream import RequestStream

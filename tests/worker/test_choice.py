@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from tests.worker.text.vocabularies import sentencepiece, vocabulary, write_folder
 from worker.choice import Choice
 from worker.errors import InvalidRequest
+from worker.parts.formats import TOLD
+from worker.parts.splitter import Splitter, Thinking
 from worker.request import FinishReason, Stopping
 from worker.sequence import pack_tokens
 from worker.submission import Output, Resumed, StopRules
@@ -136,3 +138,41 @@ def test_tokens_behind_the_end_are_counted_and_not_shown(vocabularies: list[Toke
     output = choice.replay(Resumed(0, pack_tokens(ids), 0), stopping)
     assert output == Output(0, "one", [], [], FinishReason.STOP, text_chars=3)
     assert choice.num_tokens == 3
+
+
+def told_apart(outputs: list[Output]) -> tuple[str, str, list[tuple[int, str, str]]]:
+    calls: dict[int, tuple[str, str]] = {}
+    for output in outputs:
+        for delta in output.tool_calls:
+            name, arguments = calls.get(delta.index, ("", ""))
+            calls[delta.index] = (name + delta.name, arguments + delta.arguments)
+    return (
+        "".join(output.text for output in outputs),
+        "".join(output.reasoning for output in outputs),
+        [(index, *call) for index, call in sorted(calls.items())],
+    )
+
+
+def test_a_choice_that_is_told_apart_goes_on_wherever_it_was_cut(
+    vocabularies: list[Tokenizer],
+) -> None:
+    call = '<tool_call>\n{"name": "look", "arguments": {"a": "} 日本 \\" <"}}\n</tool_call>'
+    said = f"<think>\nLet me see. 日本 \n</think>\n\nSo: <tool\n{call}\n{call}"
+    for tokenizer in vocabularies:
+        ids = tokenizer.encode_literal(said)
+        stopping = Stopping(len(ids))
+
+        def fresh(tokenizer: Tokenizer = tokenizer) -> Choice:
+            splitter = Splitter(Thinking.OPEN, TOLD)
+            return Choice.open(0, StopRules(), Detokenizer(tokenizer), splitter)
+
+        whole = played(fresh(), ids, stopping)
+        text, reasoning, calls = told_apart(whole)
+        assert (text, reasoning) == ("So: <tool", "Let me see. 日本")
+        assert calls == [(n, "look", '{"a": "} 日本 \\" <"}') for n in (0, 1)]
+        for cut in range(1, len(whole)):
+            choice, chars = fresh(), whole[cut - 1].text_chars
+            assert choice.replay(Resumed(0, pack_tokens(ids[:cut]), chars), stopping) is None
+            rest = played(choice, ids[cut:], stopping)
+            assert told_apart([*whole[:cut], *rest]) == (text, reasoning, calls)
+            assert rest[-1].text_chars == whole[-1].text_chars

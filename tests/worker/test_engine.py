@@ -86,7 +86,7 @@ class Lab:
             report = self.reports.get(timeout=10)
             for progress in report.progress:
                 if progress.sequence_id == number:
-                    tokens.append(progress.token)
+                    tokens += progress.tokens
                     if progress.finish is not None:
                         return tokens
 

@@ -20,8 +20,8 @@ from tests.worker.door import MAX_LEN, PAGES, Client, Worker
 from worker.__main__ import drain
 from worker.errors import InternalError
 from worker.health import SERVICE
-from worker.intake import Prepared
 from worker.link import Outgoing, WorkerState
+from worker.prepared import Prepared
 from worker.sequence import pack_tokens
 from worker.service import INLINE_BYTES, LONG_AT_ONCE
 from worker.submission import Submission

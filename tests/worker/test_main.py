@@ -15,7 +15,7 @@ import pytest
 
 from proto import worker_pb2 as pb
 from tests.worker.door import Client
-from worker.__main__ import build_runner
+from worker.assembly import build_runner
 from worker.config import ConfigError, load
 from worker.sequence import pack_tokens
 from worker.sizes import decide

@@ -6,6 +6,7 @@ import io
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -222,10 +223,22 @@ def test_a_frame_beyond_its_limit_is_neither_sent_nor_read(monkeypatch: pytest.M
     assert read_plan(pipe) is None
 
 
+def test_every_rank_has_a_gpu_of_its_own() -> None:
+    ranks = [replace(NOBODY, rank=rank, num_ranks=3, device="cuda") for rank in range(3)]
+    assert [one.own_device for one in ranks] == ["cuda:0", "cuda:1", "cuda:2"]
+    assert replace(NOBODY, rank=2).own_device == "cpu"
+
+
 # Rank 0's side, without a model.
 
 SLEEPS = (sys.executable, "-c", "import time; time.sleep(60)")
 FAILS = (sys.executable, "-c", "raise SystemExit(7)")
+# Reads its assignment, and fails at the first plan.
+FAILS_AT_WORK = (
+    *(sys.executable, "-c"),
+    "import sys; pipe = sys.stdin.buffer; pipe.read(int.from_bytes(pipe.read(4), 'little'));"
+    "raise SystemExit(7 if pipe.read(1) else 0)",
+)
 NOBODY = Assignment(1, 2, "", "", 1, 16, "auto", "float32", "cpu", 1, "warning")
 
 
@@ -262,6 +275,31 @@ def test_a_step_that_nobody_ends_is_a_loss_and_frees_whoever_waits_for_the_rank(
         lead.run(PLAN, no_stop)
     watched.ranks.close()
     assert watched.statuses.empty(), "it ended in order"
+
+
+def test_a_sum_that_breaks_is_blamed_on_the_rank_that_ended() -> None:
+    """Rank 0 sees its connection break at once, and the watch a little later why."""
+    watched = Watched(FAILS_AT_WORK, Patience())
+    with pytest.raises(RankLost, match="Rank 1 of the model ended with status 7"):
+        LeadRunner(Failing("compute"), watched.ranks).run(PLAN, no_stop)
+    watched.ranks.close()
+
+
+def test_a_rank_that_ends_while_all_load_is_lost_whatever_torch_says_of_it() -> None:
+    watched = Watched(FAILS, Patience())
+    with pytest.raises(RankLost, match="ended with status 7"), watched.ranks.loading():
+        raise RuntimeError("Connection closed by peer")
+    watched.ranks.close()
+
+
+def test_only_a_step_is_waited_for_with_patience() -> None:
+    watched = Watched(SLEEPS, Patience(step_s=0.2, leave_s=0.1))
+    lead = LeadRunner(Runner(Successor(), torch.device("cpu")), watched.ranks)
+    for _ in range(2):
+        lead.run(PLAN, no_stop)
+        time.sleep(0.4)
+    watched.ranks.close()
+    assert watched.ranks.loss is None
 
 
 def test_a_rank_that_does_not_leave_by_itself_is_killed_and_that_is_no_loss() -> None:

@@ -18,6 +18,7 @@ import transformers as t
 from proto import worker_pb2 as pb
 from tests.worker.door import Client
 from tests.worker.model.tiny import GROUPED, save_tiny
+from worker.parallel.frames import Assignment, pack
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,6 +85,26 @@ def is_running(pid: int) -> bool:
         return False
 
 
+@pytest.fixture
+async def waiting(tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A second rank that waits for a first one, in the midst of what all ranks do together."""
+    store = tmp_path / "store"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "worker.parallel"), cwd=ROOT, stdin=asyncio.subprocess.PIPE
+    )
+    assert process.stdin is not None
+    process.stdin.write(
+        pack(Assignment(1, 2, str(store), "", 1, 16, "auto", "float32", "cpu", 1, "warning"))
+    )
+    async with asyncio.timeout(60):
+        while not store.exists():  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.05)
+    yield process
+    if process.returncode is None:
+        process.kill()
+        await process.wait()
+
+
 async def begin(worker: Split) -> Client:
     """Returns a link with an endless request under way."""
     client = Client(worker.port)
@@ -133,6 +154,17 @@ async def test_sigterm_hands_back_what_runs_and_leaves_no_process(worker: Split)
     assert (status, "rank_lost" in said) == (0, False)
     await until_gone(worker.other)
     await client.channel.close(None)
+
+
+async def test_a_rank_that_waits_for_others_leaves_with_its_pipe_and_not_for_a_terminal(
+    waiting: asyncio.subprocess.Process,
+) -> None:
+    for name in (signal.SIGINT, signal.SIGTERM):
+        waiting.send_signal(name)
+    assert waiting.stdin is not None
+    waiting.stdin.close()
+    async with asyncio.timeout(20):
+        assert await waiting.wait() == 0
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from array import array
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,11 +11,8 @@ import torch
 
 from tests.worker.lab import GREEDY, Lab, Setting, load_member
 from tests.worker.test_exactness import raw_logits
-from tests.worker.test_scheduler import Driver
 from worker.cache.scope import CacheScope
-from worker.cache.scores import PageScores
 from worker.request import Stopping, TokenScore
-from worker.scheduler import MAX_SCORED
 from worker.sequence import SequenceSpec, pack_tokens
 
 
@@ -132,69 +128,3 @@ def test_scores_of_many_at_once_under_pressure_are_right(
     worker = lab(Setting(num_tokens=16 * 10, running=8, budget=24))
     assert worker.score(*prompts, *prompts) == [*cold, *cold]
     assert worker.scheduler.pool.evicted_total > 0
-
-
-def test_a_page_that_is_handed_out_again_has_no_scores() -> None:
-    scores = PageScores(2)
-    tokens = array("i", [5, 6, 7, 8])
-    for position in range(3):
-        scores.put(position // 2, position % 2, tokens[position + 1], TokenScore(-1.0, position))
-    assert [one.rank for one in scores.known([0, 1], tokens)] == [0, 1, 2]
-    assert len(scores.known([0, 1], array("i", [5, 6, 9, 8]))) == 1
-    assert len(scores.known([1, 0], tokens)) == 0
-    scores.forget([0])
-    assert scores.known([0, 1], tokens) == []
-    assert len(scores) == 1
-
-
-def test_scores_come_once_though_a_sequence_is_preempted_later() -> None:
-    driver = Driver.make("radix", pages=8, size=4, budget=8)
-    taken: list[int] = []
-    for number in range(3):
-        spec = SequenceSpec(
-            number + 1,
-            CacheScope(),
-            pack_tokens([number + 50] * 6),
-            GREEDY,
-            Stopping(12),
-            score_prompt=True,
-        )
-        driver.scheduler.add(spec)
-    for _ in range(500):
-        plan = driver.scheduler.plan()
-        if plan is None:
-            break
-        result = driver.runner.run(plan, lambda: None)
-        for progress in driver.scheduler.apply(result):
-            if progress.prompt_scores is not None:
-                taken.append(progress.sequence_id)
-                assert len(progress.prompt_scores) == 5
-    assert sorted(taken) == [1, 2, 3]
-    assert driver.scheduler.counters.preemptions > 0
-
-
-def test_a_copy_of_a_step_that_failed_is_not_taken_for_made() -> None:
-    """Its sequence had no row in that step, since no more prompt tokens could be scored."""
-    driver = Driver.make("radix", pages=400, size=4, budget=2000, order="first_come")
-
-    def add(number: int, prompt: list[int]) -> None:
-        driver.prompts[number], driver.output[number] = prompt, []
-        packed = pack_tokens(prompt)
-        spec = SequenceSpec(number, CacheScope(), packed, GREEDY, Stopping(4), score_prompt=True)
-        driver.scheduler.add(spec)
-
-    stem = list(range(300, 310))
-    add(1, stem)
-    driver.run()
-    add(2, [number % 290 for number in range(MAX_SCORED + 100)])
-    add(3, [*stem[:7], 1, 2, 3])
-    plan = driver.scheduler.plan()
-    assert plan is not None
-    assert [row.sequence_id for row in plan.rows] == [2]
-    assert len(plan.copies) == 1
-    failed = driver.scheduler.fail()
-    driver.run()
-    for number in {2, 3} - set(failed):
-        assert driver.right(number)
-    assert 2 in failed
-    driver.cache.check()

@@ -19,7 +19,8 @@ from worker.cache.boundaries import BoundaryEvent, BoundaryTags
 from worker.engine import Load
 from worker.intake import Intake
 from worker.link import Outgoing, WorkerState
-from worker.service import Service, ServiceLimits
+from worker.live import ServiceLimits
+from worker.service import Service
 from worker.text.tokenizer import Tokenizer
 
 

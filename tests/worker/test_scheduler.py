@@ -83,7 +83,7 @@ class Driver:
             return False
         assert plan.num_tokens <= self.scheduler.limits.max_step_tokens
         for progress in self.scheduler.apply(self.runner.run(plan, lambda: None)):
-            self.output[progress.sequence_id].append(progress.token)
+            self.output[progress.sequence_id] += progress.tokens
             if progress.finish is not None:
                 self.ended[progress.sequence_id] = progress.finish
         self.cache.check()
@@ -435,7 +435,7 @@ def test_any_life_gives_every_survivor_the_models_answer_and_leaks_nothing(life:
             driver.scheduler.abort(gone)
             del wanted[gone]
             for progress in driver.scheduler.apply(driver.runner.run(plan, lambda: None)):
-                driver.output[progress.sequence_id].append(progress.token)
+                driver.output[progress.sequence_id] += progress.tokens
                 if progress.finish is not None:
                     driver.ended[progress.sequence_id] = progress.finish
             driver.cache.check()

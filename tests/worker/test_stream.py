@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from worker.cache.scope import CacheScope
+from worker.progress import Progress
 from worker.request import FinishReason, Sampling, Stopping
-from worker.scheduler import Progress
 from worker.sequence import SequenceSpec, pack_tokens
 from worker.stream import RequestStream
 from worker.submission import ChatInput, Output, StopRules, Submission
@@ -38,7 +38,7 @@ def play(
     outputs = []
     for index, token in enumerate(ids):
         finish = last if index == len(ids) - 1 else None
-        output = request.push(Progress(0, token, None, finish))
+        output = request.push(Progress(0, (token,), (), finish))
         if output is not None:
             outputs.append(output)
     return outputs
@@ -99,10 +99,10 @@ def test_the_token_that_ended_a_choice_is_counted_and_not_shown(tokenizer: Token
 
 def test_a_request_ends_with_its_last_choice(tokenizer: Tokenizer) -> None:
     request = stream(tokenizer, StopRules(), n=2)
-    request.push(Progress(1, 5, None, FinishReason.LENGTH))
+    request.push(Progress(1, (5,), (), FinishReason.LENGTH))
     assert not request.finished
     assert request.unfinished_ids == [0]
-    request.push(Progress(0, 5, None, FinishReason.LENGTH))
+    request.push(Progress(0, (5,), (), FinishReason.LENGTH))
     assert request.finished
     assert request.usage.completion_tokens == 2
 
@@ -110,7 +110,7 @@ def test_a_request_ends_with_its_last_choice(tokenizer: Tokenizer) -> None:
 def test_tokens_after_the_end_are_dropped(tokenizer: Tokenizer) -> None:
     request = stream(tokenizer, StopRules())
     play(request, [5])
-    assert request.push(Progress(0, 6)) is None
+    assert request.push(Progress(0, (6,))) is None
     assert request.usage.completion_tokens == 1
 
 
@@ -132,6 +132,6 @@ def test_the_echo_is_the_prompts_text_and_comes_once_with_the_first_choice(
     spec = SequenceSpec(0, CacheScope(), b"", Sampling(), Stopping(99))
     request.enter([spec, replace(spec, id=1, choice=1)])
     token = tokenizer.encode_literal(" x")[0]
-    outputs = [request.push(Progress(number, token)) for number in (1, 0, 0, 1)]
+    outputs = [request.push(Progress(number, (token,))) for number in (1, 0, 0, 1)]
     told = [output.prompt_text for output in outputs if output is not None]
     assert told == ["", text, "", ""]

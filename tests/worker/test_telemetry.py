@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry
 
 from worker.cache.record import EvictionRecord
 from worker.engine import Load, StepReport
-from worker.scheduler import Counters
-from worker.service import Tallies
+from worker.live import Tallies
+from worker.progress import Counters
 from worker.stopwatch import Durations, Stopwatch
 from worker.telemetry import FieldFormatter, PageHistory, RequestCounts, Telemetry
 

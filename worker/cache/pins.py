@@ -48,12 +48,13 @@ class Pins:
     def pin(self, key: bytes, pages: list[int], until: float) -> bool:
         """Pins a prefix; False, and nothing changes: too many pages, or the time has passed.
 
-        What was pinned under the key before is given back.
+        What was pinned under the key before is given back, and in either case what has ended.
         """
+        self._pool.share(pages)  # what has ended may be all that holds them
         self.expire()
         if not pages or until <= self._clock() or self._num_pages_with(key, pages) > self.max_pages:
+            self._pool.release(reversed(pages))
             return False
-        self._pool.share(pages)
         self._times_pinned.update(pages)
         self.unpin(key)
         self._pins[key] = _Pin(tuple(pages), until)

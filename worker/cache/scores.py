@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 
-from worker.request import TokenScore
+from worker.request import UNSCORED, TokenScore
 
 _UNKNOWN = -1
 
@@ -60,15 +60,22 @@ class PageScores:
         if score.best is not None:
             entry.best[slot] = score.best
 
-    def known(self, pages: SequenceOf[int], tokens: array[int]) -> list[TokenScore]:
-        """Returns the scores of tokens 1, 2, ... that these pages have, up to the first gap."""
-        found: list[TokenScore] = []
+    def known(
+        self, pages: SequenceOf[int], tokens: array[int], start: int = 0
+    ) -> list[TokenScore]:
+        """Returns the scores of tokens 1, 2, ... that these pages have, up to the first gap.
+
+        start: those of so many first tokens don't matter.
+        """
         size = self._page_size
+        found: list[TokenScore] = [UNSCORED] * min(start, len(pages) * size)
         for index, page in enumerate(pages):
+            if (index + 1) * size <= start:
+                continue
             entry = self._pages.get(page)
             if entry is None:
                 return found
-            for slot in range(size):
+            for slot in range(max(start - index * size, 0), size):
                 position = index * size + slot + 1
                 if position == len(tokens) or entry.following[slot] != tokens[position]:
                     return found

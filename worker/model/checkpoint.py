@@ -11,16 +11,22 @@ from safetensors import safe_open
 from worker.model.errors import UnsupportedModel
 
 INDEX = "model.safetensors.index.json"
+PREFIX = "model."
 
 
 class Checkpoint:
     """The tensors of a model folder by name; single file or sharded with an index.
 
-    Raises UnsupportedModel where the folder holds no safetensors.
+    A model that was saved without a head has its names without a prefix; they get it back. Raises
+    UnsupportedModel where the folder holds no safetensors.
     """
 
     def __init__(self, folder: Path) -> None:
         self._files = _files_by_name(folder)
+        self._cut = 0
+        if "embed_tokens.weight" in self._files:
+            self._files = {f"{PREFIX}{name}": path for name, path in self._files.items()}
+            self._cut = len(PREFIX)
 
     @property
     def names(self) -> frozenset[str]:
@@ -36,7 +42,7 @@ class Checkpoint:
         Each call maps anew, so that dropping the tensor drops the pages read through it.
         """
         with safe_open(self._files[name], framework="pt") as file:
-            tensor: torch.Tensor = file.get_tensor(name)
+            tensor: torch.Tensor = file.get_tensor(name[self._cut :])
         return tensor
 
 

@@ -44,6 +44,7 @@ class Model(Protocol):
     ) -> torch.Tensor:
         """Returns float32 logits [len(rows), vocab_size] of the given flattened rows.
 
+        Of a model with another head than the vocabulary's, that head's numbers in their place.
         token_ids, positions: int64 [T]. rows: int64, indices into [0, T).
         K/V of all T tokens are in the pages afterwards.
         """

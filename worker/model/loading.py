@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from kernels import Place, make_backend, make_ops
 from kernels.interface import KVShape
 from worker.model.checkpoint import Checkpoint
 from worker.model.errors import UnsupportedModel
+from worker.model.heads import VOCABULARY, Bare, Classifier, Head
 from worker.model.interface import ModelShape
 from worker.model.lowered import LoweredModel
 from worker.model.lowering import Target, lower, misfit
@@ -30,6 +31,7 @@ class LoadOptions:
     member: `auto` takes `lowered` where the shape fits, else `modules`. backend: a name that
     kernels.make_backend knows. threads: for our own kernels; torch's are set by the process.
     num_ranks: over how many processes the model is split; this one is a member of their group.
+    head: what stands on the last layer.
     """
 
     num_pages: int
@@ -40,6 +42,7 @@ class LoadOptions:
     device: str = "cpu"
     threads: int = 1
     num_ranks: int = 1
+    head: Head = VOCABULARY
 
 
 def load(folder: Path, options: LoadOptions) -> LoweredModel | ModulesModel:
@@ -53,7 +56,7 @@ def load(folder: Path, options: LoadOptions) -> LoweredModel | ModulesModel:
     config = read_config(folder)
     checkpoint = Checkpoint(folder)
     shape = shape_of(config)
-    reason = misfit(config, checkpoint.names)
+    reason = misfit(config, checkpoint.names, options.head)
     if options.member == "lowered" and reason is not None:
         raise UnsupportedModel(f"{folder} can't be lowered: {reason}.")
     if options.member == "modules" or reason is not None or options.num_ranks > 1:
@@ -78,7 +81,7 @@ def _load_lowered(
     place = Place(options.device, options.threads)
     backend = make_backend(options.backend, _kv_shape(shape, options, shape.num_kv_heads), place)
     ops = make_ops(place, options.dtype)
-    return lower(config, checkpoint, shape, Target(ops, backend, options.device))
+    return lower(config, checkpoint, shape, Target(ops, backend, options.device), options.head)
 
 
 def _load_modules(
@@ -86,7 +89,7 @@ def _load_modules(
 ) -> ModulesModel:
     place = Place(options.device, options.threads)
     num_kv_heads = kv_heads_of_rank(config, options.num_ranks)
-    modules = AutoModelForCausalLM.from_pretrained(
+    modules = _auto(options.head).from_pretrained(
         folder,
         config=config,
         dtype=options.dtype,
@@ -98,4 +101,11 @@ def _load_modules(
     if options.num_ranks == 1:  # else transformers has put each shard where it belongs
         modules = modules.to(options.device)
     backend = make_backend(options.backend, _kv_shape(shape, options, num_kv_heads), place)
-    return ModulesModel(modules, shape, backend, place)
+    return ModulesModel(modules, shape, backend, place, options.head)
+
+
+def _auto(head: Head) -> Any:
+    """The class of transformers' that loads a model with this head."""
+    if isinstance(head, Classifier):
+        return AutoModelForSequenceClassification
+    return AutoModel if isinstance(head, Bare) else AutoModelForCausalLM

@@ -33,7 +33,10 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """All parameters. embedding: [vocab, hidden], perhaps a view of the mapped checkpoint."""
+    """All parameters. embedding: [vocab, hidden], perhaps a view of the mapped checkpoint.
+
+    head: to logits over the vocabulary, or to what the model's task needs instead (`heads`).
+    """
 
     embedding: torch.Tensor
     layers: tuple[Layer, ...]
@@ -65,7 +68,7 @@ class LoweredModel:
         batch: AttentionBatch,
         rows: torch.Tensor,
     ) -> torch.Tensor:
-        """Returns float32 logits [len(rows), vocab_size] of the given flattened rows."""
+        """As Model.forward."""
         weights, ops, epsilon = self._weights, self._ops, self._weights.epsilon
         positions = positions.contiguous()
         x = self._embed(token_ids)

@@ -10,6 +10,7 @@ import torch
 from kernels.interface import AttentionBackend, AttentionParams
 from kernels.ops import Linear, Ops
 from worker.model.checkpoint import Checkpoint
+from worker.model.heads import VOCABULARY, Classifier, Head, Vocabulary, YesNo
 from worker.model.interface import ModelShape
 from worker.model.lowered import Layer, LoweredModel, Weights
 from worker.model.rotary import Rotary, rotary_of
@@ -25,9 +26,10 @@ ALLOWED = frozenset(
     | {"self_attn.rotary_emb.inv_freq"}
 )
 OUTER = frozenset({"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"})
+SCORE = "score.weight"
 
 
-def misfit(config: Any, names: frozenset[str]) -> str | None:
+def misfit(config: Any, names: frozenset[str], head: Head = VOCABULARY) -> str | None:
     """Returns why a config and its tensor names are not of the Llama shape, None when they are."""
     if config.model_type not in TYPES:
         return f"model type {config.model_type!r} is not of the Llama shape"
@@ -36,7 +38,8 @@ def misfit(config: Any, names: frozenset[str]) -> str | None:
     partial = (config.rope_parameters or {}).get("partial_rotary_factor")
     if partial not in (None, 1.0):
         return "it rotates only a part of each head"
-    for name in sorted(names - OUTER):
+    outer = OUTER | {SCORE} if isinstance(head, Classifier) else OUTER
+    for name in sorted(names - outer):
         prefix, _, rest = name.partition("model.layers.")
         if prefix or rest.partition(".")[2] not in ALLOWED:
             return f"it has the unknown tensor {name!r}"
@@ -52,23 +55,44 @@ class Target:
     device: str
 
 
-def lower(config: Any, checkpoint: Checkpoint, shape: ModelShape, target: Target) -> LoweredModel:
+def lower(
+    config: Any,
+    checkpoint: Checkpoint,
+    shape: ModelShape,
+    target: Target,
+    head: Head = VOCABULARY,
+) -> LoweredModel:
     """Packs the checkpoint's weights; the caller has asked misfit() first."""
     reader = _Reader(checkpoint, target)
-    tied = config.tie_word_embeddings or "lm_head.weight" not in checkpoint
     rotary = rotary_of(config, shape.head_dim)
     layers = tuple(_layer(config, reader, index, shape) for index in range(shape.num_layers))
-    head = reader.linear("model.embed_tokens" if tied else "lm_head")
+    tied = config.tie_word_embeddings or "lm_head.weight" not in checkpoint
+    on_top = _head(reader, "model.embed_tokens" if tied else "lm_head", head)
     weights = Weights(
         # Mapped anew: packing the head has made every page of that mapping resident.
         embedding=checkpoint.get("model.embed_tokens.weight").to(target.device),
         layers=layers,
         norm=reader.tensor("model.norm.weight"),
-        head=head,
+        head=on_top,
         rotary=Rotary(rotary.cosine.to(target.device), rotary.sine.to(target.device)),
         epsilon=config.rms_norm_eps,
     )
     return LoweredModel(shape, weights, target.ops, target.backend)
+
+
+def _head(reader: _Reader, vocabulary: str, head: Head) -> Linear:
+    """What the last norm's rows go through. vocabulary: the name of the head over all ids."""
+    if isinstance(head, Vocabulary):
+        return reader.linear(vocabulary)
+    if isinstance(head, YesNo):
+        return reader.some_rows(vocabulary, head.ids)
+    if isinstance(head, Classifier):
+        return reader.linear(SCORE.removesuffix(".weight"))
+    return _unchanged
+
+
+def _unchanged(x: torch.Tensor) -> torch.Tensor:
+    return x
 
 
 class _Reader:
@@ -86,6 +110,12 @@ class _Reader:
     def optional(self, name: str) -> torch.Tensor | None:
         """The same, None where the checkpoint has no such tensor."""
         return self.tensor(name) if name in self._checkpoint else None
+
+    def some_rows(self, name: str, rows: list[int]) -> Linear:
+        """Packs some rows of a projection; nothing else of it becomes resident."""
+        weight = self._checkpoint.get(f"{name}.weight")[rows]
+        bias = self.optional(f"{name}.bias")
+        return self._target.ops.pack(weight, None if bias is None else bias[rows])
 
     def linear(self, *names: str) -> Linear:
         """Packs the named projections side by side: their outputs follow one another."""

@@ -16,6 +16,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from kernels import Place, make_backend
 from kernels.interface import AttentionBackend, AttentionBatch, AttentionParams
 from worker.model.errors import UnsupportedModel
+from worker.model.heads import VOCABULARY, Classifier, Head, Vocabulary, YesNo
 from worker.model.interface import ModelShape
 
 ATTENTION = "pando_pages"
@@ -80,12 +81,20 @@ class ModulesModel:
     bitwise = False
 
     def __init__(
-        self, modules: Any, shape: ModelShape, backend: AttentionBackend, place: Place
+        self,
+        modules: Any,
+        shape: ModelShape,
+        backend: AttentionBackend,
+        place: Place,
+        head: Head = VOCABULARY,
     ) -> None:
         self.shape = shape
         self.backend = backend
         self._modules = modules.eval()
         self._place = place
+        self._head = head
+        if isinstance(head, YesNo):
+            _keep_rows(self._modules, head.ids)
         # Under a name of our own: nothing of anyone else's changes.
         AttentionInterface.register(ATTENTION, paged_attention)
         AttentionMaskInterface.register(ATTENTION, _no_mask)
@@ -99,21 +108,27 @@ class ModulesModel:
         batch: AttentionBatch,
         rows: torch.Tensor,
     ) -> torch.Tensor:
-        """Returns float32 logits [len(rows), vocab_size] of the given flattened rows."""
-        return self._run(token_ids, positions, rows, PagedStep(self.backend, batch)).float()
+        """As Model.forward."""
+        step = PagedStep(self.backend, batch)
+        return self._run(token_ids, positions, rows, pando_step=step).float()
 
     def _run(
-        self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, step: PagedStep
+        self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, **more: Any
     ) -> torch.Tensor:
-        output = self._modules(
-            input_ids=token_ids[None],
-            position_ids=positions[None],
-            use_cache=False,
-            logits_to_keep=rows,
-            pando_step=step,
-        )
-        logits: torch.Tensor = output.logits[0]
-        return logits
+        """Returns what the head makes of the rows."""
+        given = {
+            "input_ids": token_ids[None],
+            "position_ids": positions[None],
+            "use_cache": False,
+            **more,
+        }
+        found: torch.Tensor
+        if isinstance(self._head, Vocabulary | YesNo):
+            found = self._modules(**given, logits_to_keep=rows).logits[0]
+            return found
+        # transformers' own classifiers look for the last token by padding; ours is named.
+        found = self._modules.base_model(**given).last_hidden_state[0][rows]
+        return self._modules.score(found) if isinstance(self._head, Classifier) else found
 
     @torch.no_grad()
     def _check(self) -> None:
@@ -124,9 +139,7 @@ class ModulesModel:
         ids = torch.randint(self.shape.vocab_size, (length,), generator=generator).to(device)
         positions = torch.arange(length, device=device)
         self._modules.set_attn_implementation("eager")
-        expected = self._modules(
-            input_ids=ids[None], position_ids=positions[None], use_cache=False
-        ).logits[0]
+        expected = self._run(ids, positions, positions)
         self._modules.set_attn_implementation(ATTENTION)
         pool = self.backend.shape
         pages = -(-length // pool.page_size)
@@ -135,7 +148,7 @@ class ModulesModel:
         for begin, end in ((0, length // 2 + 3), (length // 2 + 3, length)):
             rows = torch.arange(end - begin, device=device)
             step = PagedStep(backend, _one_sequence(begin, end, pool.page_size, device))
-            parts.append(self._run(ids[begin:end], positions[begin:end], rows, step))
+            parts.append(self._run(ids[begin:end], positions[begin:end], rows, pando_step=step))
         difference = (torch.cat(parts) - expected).abs().max().item()
         tolerance = CHECK_TOLERANCE if expected.dtype.itemsize >= 4 else 5e-2
         if not difference <= tolerance * max(1.0, expected.abs().max().item()):
@@ -143,6 +156,16 @@ class ModulesModel:
                 f"{self.shape.architecture} on pages differs from its own attention by "
                 f"{difference:.2e} on {length} tokens."
             )
+
+
+def _keep_rows(modules: Any, rows: list[int]) -> None:
+    """Cuts the head to some ids; what the model does to logits behind it stays."""
+    whole = modules.get_output_embeddings()
+    cut = torch.nn.Linear(whole.in_features, len(rows), bias=whole.bias is not None)
+    cut.weight = torch.nn.Parameter(whole.weight.detach()[rows], requires_grad=False)
+    if whole.bias is not None:
+        cut.bias = torch.nn.Parameter(whole.bias.detach()[rows], requires_grad=False)
+    modules.set_output_embeddings(cut)
 
 
 def _one_sequence(begin: int, end: int, page_size: int, device: str) -> AttentionBatch:

@@ -28,6 +28,7 @@ from worker.text.tokenizer import Tokenizer
 from worker.text.turns import Recall, TurnIds
 
 REMEMBERED_BOUNDARIES = 1 << 14
+TAIL_CHARS = 64
 # Boundaries after so few messages are cheap to look at from every side, and shared most.
 FEW_MESSAGES = 4
 
@@ -52,13 +53,14 @@ class ChatPrompt:
     """A chat's tokens as packed int32, native byte order (little-endian on what we run on).
 
     encoded: what they were joined from. recall: where answers in it were found, if any were.
-    turn: whose ids its last answer has; None where there is none.
+    turn: whose ids its last answer has; None where there is none. tail: the text's last characters.
     """
 
     packed: bytes
     encoded: Encoded
     recall: Recall | None = None
     turn: TurnIds | None = None
+    tail: str = ""
 
     @property
     def ids(self) -> list[int]:
@@ -99,6 +101,7 @@ class ChatTemplate:
         self, template: Template, tokenizer: Tokenizer, max_tokens: int | None = None
     ) -> None:
         self._tokenizer = tokenizer
+        self.source = template.source
         self._max_tokens = max_tokens
         self._template = template
         self._marks = Marks(tokenizer.special_tokens)
@@ -136,7 +139,28 @@ class ChatTemplate:
                 raise ContextLengthExceeded(f"at least {fewest}", self._max_tokens)
         encoded = self._pieces.encode(text, chat.mark, recall)
         used = recall if encoded.taken else None
-        return ChatPrompt(encoded.ids.tobytes(), encoded, used, _turn(chat, encoded))
+        turn, tail = _turn(chat, encoded), text[-TAIL_CHARS:]
+        return ChatPrompt(encoded.ids.tobytes(), encoded, used, turn, tail)
+
+    def following(self, messages: object, position: int) -> array[int]:
+        """Returns the ids of what is written behind one message's content, to the end.
+
+        The generation prompt is part of it. position: the message's. Raises InvalidRequest where
+        the template writes what stands before differently.
+        """
+        chat = self._chat(messages, (), {})
+        whole = self._template.render(chat.messages, chat.tools, chat.kwargs)
+        front = self._template.render(chat.messages[:position], chat.tools, chat.kwargs)
+        content = str(chat.messages[position]["content"])
+        for said in (content, content.strip()):
+            if whole.startswith(front + said):
+                behind = whole[len(front) + len(said) :]
+                return self._pieces.encode(behind, chat.mark, inner=True).ids
+        raise InvalidRequest(
+            "program",
+            "This model's chat template changes what it wrote before an answer, so nothing can "
+            "go on behind one.",
+        )
 
     def boundary_positions(
         self,

@@ -75,18 +75,20 @@ class Pieces:
         self._known: Recent[tuple[str, bool], array[int]] = Recent(REMEMBERED_TOKENS)
         self._seams = Seams(tokenizer)
 
-    def encode(self, text: str, mark: str = "", recall: Recall | None = None) -> Encoded:
+    def encode(
+        self, text: str, mark: str = "", recall: Recall | None = None, *, inner: bool = False
+    ) -> Encoded:
         """Returns int32 ids: special tokens as such, all between as plain text.
 
         mark: see `marks`; it's removed from the pieces. No BOS is added. recall: where answers are
-        looked for; None: nowhere.
+        looked for; None: nowhere. inner: the text stands behind other text.
         """
         encoded, front = Encoded(), _Front()
         ids = encoded.ids
         for piece, special_id in self._cut(text):
             encoded.last, encoded.last_start = Marks.removed(piece, mark), len(ids)
             if piece:
-                own = self._piece(encoded.last, inner=bool(ids))
+                own = self._piece(encoded.last, inner=inner or bool(ids))
                 said = recall.find(front.digest(ids), encoded.last) if recall else None
                 ids.extend(own if said is None else self._answered(encoded, own, said))
             if special_id is not None:

@@ -33,8 +33,9 @@ PROBE = "pando probe"
 class Template:
     """Renders messages to text. `variables`: the names of special tokens and their texts.
 
-    takes_parts: whether it reads content as a list of parts. knows_developer: whether it has a
-    word for that role; others would drop such a message or write a role that the model never saw.
+    source: what it is written as. takes_parts: whether it reads content as a list of parts.
+    knows_developer: whether it has a word for that role; others would drop such a message or write
+    a role that the model never saw.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Template:
             self._with_tools = environment.from_string(tool_source)
         except jinja2.TemplateError as error:
             raise ModelUnavailable(f"The model's chat template is broken: {error}") from error
+        self.source = source if tool_source == source else f"{source}\n{tool_source}"
         self._variables = dict(variables)
         self.takes_parts = self._shows_parts()
         self.knows_developer = "developer" in source

@@ -127,6 +127,39 @@ class Tokenizer:
         """
         return _ids(self._inner, text) if text else []
 
+    def encode_template(self, text: str) -> list[int]:
+        """Returns ids of a text of our own: special tokens are recognised, none are added."""
+        return _ids(self._plain, text)
+
+    def encode_pair(self, first: str, second: str) -> tuple[list[int], int]:
+        """Returns two plain texts' ids by the tokenizer's template for pairs.
+
+        And how many of them stand in front of the second text.
+        """
+        (encoding,) = self._literal.encode_batch_fast([(first, second)], add_special_tokens=True)
+        owners = encoding.sequence_ids
+        return list(encoding.ids), owners.index(1) if 1 in owners else len(owners)
+
+    @cached_property
+    def pair_separator(self) -> int | None:
+        """The special id that ends a pair's first text, where the second one has another type."""
+        (encoding,) = self._literal.encode_batch_fast([(LETTER, LETTER)], add_special_tokens=True)
+        types = list(encoding.type_ids)
+        last = encoding.ids[types.index(1) - 1] if 1 in types else None
+        return last if last in self.special_ids else None
+
+    def decode(self, ids: list[int]) -> str:
+        """Returns the text of ids, special tokens among it. Raises UnknownTokenId."""
+        wrong = next((one for one in ids if not 0 <= one < self.vocab_size), None)
+        if wrong is not None:
+            raise UnknownTokenId(wrong, self.vocab_size)
+        return self._plain.decode(ids, skip_special_tokens=False)
+
+    def id_of(self, token: str) -> int | None:
+        """Returns the id of a vocabulary entry, None where there is none that the model has."""
+        found = self._plain.token_to_id(token)
+        return found if found is not None and found < self.vocab_size else None
+
     def piece_spans(self, text: str, *, inner: bool) -> Spans:
         """Returns what `encode_inner` or `encode_literal` does, with the tokens' places."""
         encoder = self._inner if inner else self._literal
@@ -161,7 +194,7 @@ class Tokenizer:
         0 where something may shorten the text first.
         """
         size = len(text.encode("utf-8", "replace")) if self._keeps_length else 0
-        return size // self._longest_token
+        return size // self._longest_token if size else 0
 
     def token_bytes(self, token_id: int) -> bytes:
         """Returns the token's own bytes, which need not be whole characters.

@@ -1,6 +1,5 @@
 """POST /v1/programs: a graph of steps that runs inside one worker (docs/programs.md).
 
-nodes      the graph's types
 check      what must hold of names, places and sizes
 request    the body
 answer     its events, and the whole

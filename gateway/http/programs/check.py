@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from gateway.config import ProgramLimitConfig
 from gateway.errors import InvalidRequest
 from gateway.http.decoding import check_depth, invalid
-from gateway.http.programs.nodes import Fork, Gen, Message, Node, Part, Select, Text, Variable
+from proto.program import Fork, Gen, Message, Node, Part, Select, Text, Variable
 
 _MAX_SCHEMA_DEPTH = 32
 

@@ -9,21 +9,11 @@ from msgspec import Meta
 
 from gateway.config import LimitConfig, ProgramLimitConfig
 from gateway.http.decoding import check_nodes, decoded, invalid
-from gateway.http.openai import Fraction, Label, StreamOptions, Tier
+from gateway.http.openai import Label, StreamOptions, Tier
 from gateway.http.programs.check import Size, checked
-from gateway.http.programs.nodes import Node
+from proto.program import Node, ProgramSampling
 
 SessionId = Annotated[str, Meta(pattern=r"^[^~]{1,256}~[A-Za-z0-9-]{1,64}$")]
-
-
-class ProgramSampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What nodes take that name no value of their own. Defaults are a chat's."""
-
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Fraction | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
-    min_p: Fraction | None = None
-    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
 
 
 class SessionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

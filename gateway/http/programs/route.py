@@ -13,7 +13,6 @@ from gateway.http.inbound import worked
 from gateway.http.intake import Caller, own_overrides
 from gateway.http.programs.answer import ProgramAnswer, Shape
 from gateway.http.programs.check import Size
-from gateway.http.programs.nodes import Fork, Gen, Message, Node, Part, Select, Text
 from gateway.http.programs.request import ProgramRequest, read_program
 from gateway.http.service import Order, Service
 from gateway.http.tiers import tier_of
@@ -23,6 +22,7 @@ from gateway.request import Ask, Decoding, ProgramPrompt, Sampling, Session, Sto
 from gateway.routing.prefix import Chain, Scope, chat_chain, text_chain
 from gateway.routing.route import Want
 from gateway.tenant_config import PolicyConfig
+from proto.program import Fork, Gen, Message, Node, Part, Program, Select, Text
 
 # Of a worker's credit; more runs side by side if there is room.
 _MAX_WIDTH = 16
@@ -106,7 +106,7 @@ def _source(request: ProgramRequest, seed: int) -> bytes:
     sampling = request.sampling
     if sampling.seed is None:
         sampling = msgspec.structs.replace(sampling, seed=seed)
-    told = {"program": request.program, "sampling": sampling, "heal": request.heal}
+    told = Program(program=request.program, sampling=sampling, heal=request.heal)
     return msgspec.json.encode(told)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 
 import pytest
@@ -14,11 +15,12 @@ class Lab:
     """A pool of twenty pages, of which half may be pinned, and a clock."""
 
     now: float = 0.0
+    fraction: float = 0.5
     pool: PagePool = field(default_factory=lambda: PagePool(20, 4))
     pins: Pins = field(init=False)
 
     def __post_init__(self) -> None:
-        self.pins = Pins(self.pool, 0.5, lambda: self.now)
+        self.pins = Pins(self.pool, self.fraction, lambda: self.now)
 
     def prefix(self, count: int, before: list[int] | None = None) -> list[int]:
         """Cached pages, those before included."""
@@ -29,6 +31,16 @@ class Lab:
         self.pool.index(pages, PUBLIC)
         self.pool.release(reversed(before + pages))
         return before + pages
+
+    def pin(self, key: bytes, before: list[int], count: int, until: float) -> list[int] | None:
+        """Pins those before and new ones, in use till then, behind them; None: it was refused."""
+        fresh = self.pool.allocate(count)
+        assert fresh is not None
+        self.pool.index(fresh, PUBLIC)
+        pages = before + fresh
+        pinned = self.pins.pin(key, pages, until)
+        self.pool.release(reversed(fresh))
+        return pages if pinned else None
 
     def squeeze(self) -> None:
         """Takes all that can be had and gives it back."""
@@ -107,6 +119,70 @@ def test_a_key_may_change_its_prefix_within_the_bound() -> None:
     assert lab.pins.pin(b"k", first, until=5)
     assert lab.pins.pin(b"k", second, until=5)
     assert (lab.pins.num_pages, lab.pool.num_used) == (9, 9)
+
+
+def test_what_has_ended_makes_room_for_the_next() -> None:
+    lab = Lab()
+    assert lab.pins.pin(b"one", lab.prefix(8), until=5)
+    other = lab.prefix(8)
+    assert not lab.pins.pin(b"other", other, until=9)
+    lab.now = 5
+    assert lab.pins.pin(b"other", other, until=9)
+    assert (lab.pins.num_pages, lab.pool.num_used) == (8, 8)
+
+
+@pytest.mark.parametrize("times", range(80, 110))
+def test_pins_end_in_order_however_often_they_were_renewed(times: int) -> None:
+    """What is left of old deadlines is cleared away now and then."""
+    lab = Lab()
+    pages, ends = lab.prefix(3), {b"first": 1}
+    lab.pins.pin(b"first", pages, until=1)
+    for number, until in enumerate(random.Random(times).sample(range(2, 1000), times)):
+        ends[b"%d" % (number % 12)] = until
+        assert lab.pins.pin(b"%d" % (number % 12), pages, until)
+    for lab.now in sorted(ends.values()):
+        assert lab.pins.expire() == 1
+    assert lab.pool.num_used == 0
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_what_is_pinned_again_stays_though_nothing_may_lie_unused(*, held: bool) -> None:
+    """Nothing but the pin holds its pages, be it under way or just over."""
+    lab = Lab(pool=PagePool(20, 4, max_cached_pages=0))
+    pages = lab.pin(b"k", [], 3, until=5)
+    assert pages is not None
+    lab.now = 4 if held else 5
+    assert lab.pins.pin(b"k", pages, until=9)
+    assert all(lab.pool.is_indexed(page) for page in pages)
+    assert (lab.pool.num_used, len(lab.pins)) == (3, 1)
+    lab.pins.clear()
+    assert lab.pool.num_free == 20
+
+
+@pytest.mark.parametrize("max_cached", [0, 2, 20])
+@pytest.mark.parametrize("seed", range(6))
+def test_any_pins_hold_what_a_table_of_them_holds(seed: int, max_cached: int) -> None:
+    """Each begins with what another has pinned, as far as that goes."""
+    rng = random.Random(seed)
+    lab = Lab(fraction=0.3, pool=PagePool(20, 4, max_cached_pages=max_cached))
+    table: dict[bytes, tuple[list[int], float]] = {}
+    for _ in range(200):
+        key, other = rng.choices([b"k", b"l", b"m"], k=2)
+        cut, count, lease = rng.randint(0, 5), rng.randint(0, 4), rng.randint(-1, 9)
+        before = table[other][0][:cut] if other in table else []
+        pages = lab.pin(key, before, count, lab.now + lease)
+        table = {name: pin for name, pin in table.items() if pin[1] > lab.now}
+        others = {page for name, (held, _) in table.items() if name != key for page in held}
+        fits = len(others | set(before)) + count <= lab.pins.max_pages
+        assert (pages is not None) == (fits and lease > 0 and bool(before or count))
+        if pages is not None:
+            table[key] = (pages, lab.now + lease)
+        pinned = {page for held, _ in table.values() for page in held}
+        assert (len(lab.pins), lab.pins.num_pages) == (len(table), len(pinned))
+        assert lab.pool.num_used == len(pinned)
+        assert all(lab.pool.is_indexed(page) for page in pinned)
+        lab.pool.check()
+        lab.now += rng.randint(0, 2)
 
 
 def test_who_needs_room_gets_the_one_that_would_end_first() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.worker.talk import Talk, chat_input, ids_of, user
 from tests.worker.text.vocabularies import sentencepiece, vocabulary, write_folder
+from worker.text.agreement import common_length
 from worker.text.tokenizer import Tokenizer
 
 PROMPT = "Once upon a time, in a town by the sea, there lived a clockmaker"
@@ -95,6 +96,22 @@ def test_tokens_in_front_of_a_place_stay_whatever_follows(
         place = places[boundary.digest[0] - 1]
         others = ids_of(talk.prepared(text[:place] + other))
         assert others[: boundary.num_tokens] == ids_of(prepared)[: boundary.num_tokens]
+
+
+def test_an_answer_whose_letters_are_of_several_bytes_is_taken_as_far_as_any_other(
+    talks: dict[str, tuple[Path, Tokenizer]],
+) -> None:
+    talk = opened(talks, "byte level")
+    said = (
+        " née à Orléans, où l'été dure 五十 jours et où l'on n'a ni thé ni café, and so on and on"
+    )
+    ids = [one for letter in said for one in talk.tokenizer.encode_literal(letter)]
+    first = talk.prepared(PROMPT)
+    text = PROMPT + talk.continued(first, ids) + " and on"
+    got, spoken = ids_of(talk.prepared(text)), ids_of(first) + ids
+    assert talk.spelled(got).decode() == text
+    left = spoken[common_length(got, spoken) :]
+    assert talk.spelled(left).decode() == " ni thé ni café, and so on and on"
 
 
 def test_places_behind_an_answer_are_counted_in_the_ids_that_were_generated(

@@ -259,6 +259,17 @@ def test_a_later_turn_takes_an_answer_only_behind_the_ids_it_was_given_behind(
     assert talk.prepared(chat_input(other)).turn is TurnIds.MISSED
 
 
+def test_the_same_words_twice_in_a_chat_have_the_ids_of_each_time(talks: Talks) -> None:
+    talk = talks("metaspace", "parted")
+    chat = list(GREETING)
+    for ids in ([letter("l"), letter("l")], [letter("ll")]):
+        first = talk.prepared(chat_input(chat))
+        assert talk.answer(first, ids) == "ll"
+        chat += [assistant("ll"), user("And?")]
+        spoken = ids_of(first) + ids
+        assert ids_of(talk.prepared(chat_input(chat)))[: len(spoken)] == spoken
+
+
 @pytest.fixture(scope="module")
 def smollm2(smollm2_folder: Path) -> Callable[[], Talk]:
     tokenizer = Tokenizer.load(smollm2_folder)

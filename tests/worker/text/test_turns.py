@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import sys
 from array import array
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.text.turns import ENTRY_BYTES, MAX_TRIES, Place, Said, TurnMemory
+from worker.text.turns import ENTRY_BYTES, MAX_TRIES, Place, Recall, Said, TurnMemory
 
 HERE = Place(b"a", b"x" * 16)
 
@@ -61,6 +62,8 @@ def test_it_finds_what_a_list_of_the_last_used_finds(
                 model.remove((place, found.text))
                 model.append((place, found.text))
         assert memory.num_bytes == sum(said(one).num_bytes for _, one in model)
+        kept = [(place, text) for place, texts in memory._texts.items() for text in texts or [""]]
+        assert sorted(kept, key=repr) == sorted(model, key=repr)
         for namespace in (b"a", b"b"):
             known = any(place.namespace == namespace for place, _ in model)
             assert memory.knows(namespace) == known
@@ -74,6 +77,42 @@ def test_its_weight_stays_within_the_limit_whatever_comes() -> None:
     assert memory.num_bytes > 8_000
     memory.put(HERE, said("x" * 20_000))
     assert memory.find(HERE, "x" * 20_000) is None
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "日", "𝄞"])
+def test_an_answer_weighs_what_its_text_and_its_ids_take(letter: str) -> None:
+    for num_chars, num_ids in ((1, 3000), (3000, 1), (3000, 3000)):
+        one = said(letter * num_chars, *[7] * num_ids)
+        assert one.num_bytes >= sys.getsizeof(one.text) + one.ids.buffer_info()[1] * 4
+        assert one.num_bytes <= sys.getsizeof(one.text) + sys.getsizeof(one.ids) + ENTRY_BYTES
+
+
+def test_a_request_finds_at_each_place_what_was_said_there() -> None:
+    memory = TurnMemory(1 << 20)
+    for behind, number in ((None, 1), (b"x", 2), (b"y", 3)):
+        memory.put(Place(b"a", behind), said("Yes", number))
+        memory.put(Place(b"b", behind), said("Yes", number + 10))
+    recall = Recall(memory, b"a")
+    for behind, number in ((b"y", 3), (None, 1), (b"x", 2), (b"y", 3)):
+        found = recall.find(behind, "Yes.")
+        assert found is not None
+        assert found.ids.tolist() == [number]
+    assert recall.find(b"z", "Yes.") is None
+
+
+def test_what_a_request_has_found_stays_whatever_comes_meanwhile() -> None:
+    """Its boundaries are looked for later, in the ids that its prompt was given."""
+    memory = TurnMemory(said("No").num_bytes + 100)
+    memory.put(HERE, said("Yes", 1))
+    recall = Recall(memory, HERE.namespace)
+    first = recall.find(HERE.behind, "Yes.")
+    assert first is not None
+    assert recall.find(HERE.behind, "No.") is None
+    memory.put(HERE, said("No", 2))
+    assert memory.find(HERE, "Yes.") is None
+    assert recall.find(HERE.behind, "Yes.") is first
+    assert recall.find(HERE.behind, "No.") is None
+    assert Recall(memory, HERE.namespace).find(HERE.behind, "No.") is not None
 
 
 def test_of_the_same_words_in_other_ids_the_first_stay() -> None:

@@ -1,4 +1,4 @@
-"""The steps of a program as JSON."""
+"""A program as JSON (docs/programs.md): what gateways check and workers run."""
 
 from __future__ import annotations
 
@@ -87,3 +87,21 @@ class Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="o
 
 
 Node = Text | Gen | Select | Message | Fork
+
+
+class ProgramSampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What nodes take that name no value of their own; None: a chat's default."""
+
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker is told. heal: see docs/programs.md."""
+
+    program: list[Node]
+    sampling: ProgramSampling = ProgramSampling()
+    heal: bool = True

@@ -1,0 +1,175 @@
+"""Scores beside pages: whatever happens to a sequence, it's told its own prompt's, and once."""
+
+from __future__ import annotations
+
+from array import array
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.effort import LIVES
+from tests.worker.chain import ChainRunner, expected_scores, next_token
+from tests.worker.test_scheduler import Driver
+from worker.cache.scope import CacheScope
+from worker.cache.scores import PageScores
+from worker.request import Sampling, Stopping, TokenScore
+from worker.scheduler import MAX_SCORED
+from worker.sequence import SequenceSpec, pack_tokens
+from worker.step import PlanRow, Sampled, StepPlan
+
+GREEDY = Sampling(temperature=0.0)
+
+
+def test_a_page_that_is_handed_out_again_has_no_scores() -> None:
+    scores = PageScores(2)
+    tokens = array("i", [5, 6, 7, 8])
+    for position in range(3):
+        scores.put(position // 2, position % 2, tokens[position + 1], TokenScore(-1.0, position))
+    assert [one.rank for one in scores.known([0, 1], tokens)] == [0, 1, 2]
+    assert len(scores.known([0, 1], array("i", [5, 6, 9, 8]))) == 1
+    assert len(scores.known([1, 0], tokens)) == 0
+    scores.forget([0])
+    assert scores.known([0, 1], tokens) == []
+    assert len(scores) == 1
+
+
+def ask(
+    driver: Driver, prompt: list[int], max_tokens: int = 4, *, score: bool = True
+) -> SequenceSpec:
+    """Submits a prompt to the chain model; it need not be scored."""
+    number = len(driver.prompts) + 1
+    driver.prompts[number], driver.output[number] = prompt, []
+    packed, stopping = pack_tokens(prompt), Stopping(max_tokens)
+    spec = SequenceSpec(number, CacheScope(), packed, GREEDY, stopping, score_prompt=score)
+    driver.scheduler.add(spec)
+    return spec
+
+
+def test_a_copy_of_a_step_that_failed_is_not_taken_for_made() -> None:
+    """Its sequence had no row in that step, since no more prompt tokens could be scored."""
+    driver = Driver.make("radix", pages=400, size=4, budget=2000, order="first_come")
+    stem = list(range(300, 310))
+    ask(driver, stem)
+    driver.run()
+    ask(driver, [number % 290 for number in range(MAX_SCORED + 100)])
+    ask(driver, [*stem[:7], 1, 2, 3])
+    plan = driver.scheduler.plan()
+    assert plan is not None
+    assert [row.sequence_id for row in plan.rows] == [2]
+    assert len(plan.copies) == 1
+    failed = driver.scheduler.fail()
+    driver.run()
+    for number in {2, 3} - set(failed):
+        assert driver.right(number)
+    assert 2 in failed
+    driver.cache.check()
+
+
+class Coin(ChainRunner):
+    """Generates but two tokens, so that prompts often find what was generated."""
+
+    def _drawn(self, row: PlanRow, digest: bytes) -> Sampled:
+        return Sampled(row.sequence_id, next_token(digest) % 2)
+
+
+class Told:
+    """Steps a driver, and sees to it that every prompt is scored once, as the chain model does."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.alive: dict[int, SequenceSpec] = {}
+
+    def ask(self, prompt: list[int], max_tokens: int, *, score: bool = True) -> None:
+        spec = ask(self.driver, prompt, max_tokens, score=score)
+        self.alive[spec.id] = spec
+
+    def step(self, plan: StepPlan, gone: int | None = None) -> None:
+        """A step, in the midst of which a sequence may be aborted."""
+        if gone is not None:
+            self.driver.scheduler.abort(gone)
+            del self.alive[gone]
+        for progress in self.driver.scheduler.apply(self.driver.runner.run(plan, lambda: None)):
+            number = progress.sequence_id
+            output, prompt = self.driver.output[number], self.driver.prompts[number]
+            wanted = self.alive[number].score_prompt and not output
+            assert progress.prompt_scores == (expected_scores(prompt) if wanted else None)
+            output += progress.tokens
+            if progress.finish is not None:
+                del self.alive[number]
+        self.driver.cache.check()
+
+    def fail(self) -> None:
+        """The step under way fails."""
+        for number in self.driver.scheduler.fail():
+            del self.alive[number]
+
+    def end(self) -> None:
+        """All that are left come to their end."""
+        while (plan := self.driver.scheduler.plan()) is not None:
+            self.step(plan)
+        assert not self.alive
+        assert self.driver.cache.pool.num_used == 0
+
+
+def test_scores_come_once_though_a_sequence_is_preempted_later() -> None:
+    told = Told(Driver.make("radix", pages=8, size=4, budget=8))
+    for number in range(3):
+        told.ask([number + 50] * 6, 12)
+    told.end()
+    assert told.driver.scheduler.counters.preemptions > 0
+
+
+def test_a_prompt_that_leaves_no_room_for_a_copy_is_scored_once_all_the_same() -> None:
+    """More of its scores are known than of it's taken from the cache in the end."""
+    told = Told(Driver.make("radix", pages=5, size=4))
+    stem = list(range(10))
+    told.ask(stem, 1)
+    told.end()
+    told.ask([*stem, *range(50, 59)], 1)
+    told.end()
+    assert told.driver.scheduler.counters.cached_tokens == 8
+    assert told.driver.scheduler.counters.copied_pages == 0
+
+
+def test_of_two_that_compute_a_prompt_together_the_pages_that_stay_have_its_scores() -> None:
+    told = Told(Driver.make("radix", order="first_come"))
+    counters = []
+    for prompts in (2, 1):
+        for _ in range(prompts):
+            told.ask(list(range(13)), 1)
+        told.end()
+        counters.append(told.driver.scheduler.counters)
+    assert [one.cached_tokens for one in counters] == [0, 12]
+
+
+whats = st.sampled_from(["score", "score", "fill", "step", "step", "step", "abort", "fail"])
+# Few letters and pages, so that what a page held before is much like what it holds now.
+moves = st.tuples(whats, st.lists(st.integers(0, 1), min_size=1, max_size=16), st.integers(1, 6))
+
+
+@settings(max_examples=LIVES)
+@given(
+    kind=st.sampled_from(["radix", "block", "off"]),
+    pages=st.integers(5, 12),
+    size=st.sampled_from([1, 2, 3, 5]),
+    budget=st.integers(3, 20),
+    moves=st.lists(moves, min_size=20, max_size=60),
+)
+def test_any_life_tells_every_prompt_its_scores_once_and_no_others(
+    *, kind: str, pages: int, size: int, budget: int, moves: list[tuple[str, list[int], int]]
+) -> None:
+    driver = Driver.make(kind, pages=pages, size=size, budget=budget, running=3)
+    driver.runner = Coin(pages, size)
+    told = Told(driver)
+    for what, prompt, number in moves:
+        max_tokens = min(number, pages * size - len(prompt))
+        if what in ("score", "fill"):
+            if max_tokens >= 1:
+                told.ask(prompt, max_tokens, score=what == "score")
+        elif (plan := driver.scheduler.plan()) is not None:
+            members = [row.sequence_id for row in plan.rows]
+            if what == "fail":
+                told.fail()
+            else:
+                told.step(plan, members[number % len(members)] if what == "abort" else None)
+    told.end()

@@ -1,0 +1,74 @@
+"""Where programs are opened and closed: what they are read from, and the sessions between them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from proto.program import Program
+from worker.cache.scope import CacheScope
+from worker.errors import InvalidRequest
+from worker.programs.desk import Desk
+from worker.programs.run import ProgramRun, State, Surroundings
+from worker.programs.sessions import Sessions
+from worker.programs.tape import Tape, Writer
+from worker.request import FinishReason
+from worker.submission import NodeOutput, Output, ProgramInput, Submission
+
+_decoder = msgspec.json.Decoder(Program)
+
+
+class Programs:
+    """Of one worker. scope: where a request's pages are shared."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        max_model_len: int,
+        scope: Callable[[Submission], CacheScope],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._writer = writer
+        self._max_model_len = max_model_len
+        self._scope = scope
+        self._clock = clock
+        self.sessions = Sessions(clock)
+
+    async def open(self, submission: Submission, asked: ProgramInput, desk: Desk) -> ProgramRun:
+        """Returns a program's run. Raises InvalidRequest, SessionLost."""
+        session, namespace = asked.session, submission.namespace
+        if session is not None and session.resumes:
+            state = self.sessions.take(session.id, namespace)
+        else:
+            state = State(Tape(self._writer))
+        program = await asyncio.to_thread(_read, asked.source)
+        around = Surroundings(
+            self._writer,
+            self._scope(submission),
+            submission.share.priority,
+            self._max_model_len,
+            self._clock,
+        )
+        given = {(node.name, node.index): node for node in asked.nodes}
+        return ProgramRun(program, state, around, desk, given)
+
+    def close(self, submission: Submission, asked: ProgramInput, run: ProgramRun) -> None:
+        """Keeps what the next program goes on from, if that is wanted."""
+        session = asked.session
+        if session is not None and session.ttl_s:
+            self.sessions.keep(session.id, submission.namespace, run.state, session.ttl_s)
+
+
+def node_output(node: NodeOutput) -> Output:
+    """Returns what a link is given for a node; the last one ends the request's choice."""
+    return Output(0, "", [], finish=None if node.name else FinishReason.STOP, nodes=(node,))
+
+
+def _read(source: bytes) -> Program:
+    try:
+        return _decoder.decode(source)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequest("program", f"This worker can't read the program: {error}") from error

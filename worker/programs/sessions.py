@@ -1,0 +1,56 @@
+"""What is kept of programs for those that go on from them: text, ids and values, for a while."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from worker.errors import SessionLost
+from worker.programs.run import State
+
+MAX_SESSIONS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    state: State
+    namespace: bytes
+    until: float
+
+
+class Sessions:
+    """States by id, each in its tenant's namespace. The longest unused ones give way beyond `most`.
+
+    Their K/V lies in the prefix cache, where it may be evicted: then it is computed again.
+    """
+
+    def __init__(self, clock: Callable[[], float], most: int = MAX_SESSIONS) -> None:
+        self._clock = clock
+        self._most = most
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def take(self, id_: str, namespace: bytes) -> State:
+        """Returns a session's state, which is not kept any more. Raises SessionLost."""
+        self._expire()
+        kept = self._kept.get(id_)
+        if kept is None or kept.namespace != namespace:
+            raise SessionLost
+        del self._kept[id_]
+        return kept.state
+
+    def keep(self, id_: str, namespace: bytes, state: State, ttl_s: float) -> None:
+        """Keeps a state for so long."""
+        self._expire()
+        self._kept.pop(id_, None)
+        self._kept[id_] = _Kept(state, namespace, self._clock() + ttl_s)
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+
+    def _expire(self) -> None:
+        now = self._clock()
+        for id_ in [id_ for id_, kept in self._kept.items() if kept.until <= now]:
+            del self._kept[id_]
