@@ -151,7 +151,7 @@ class PartRun:
         if self._expectation is not None:
             self._begun(self._expectation)
         # Ids that a prompt was asked for are no output.
-        made = output
+        made = output if self._generates else replace(output, token_ids=b"")
         self._given.take(made)
         num_tokens = made.num_tokens
         if num_tokens:

@@ -58,8 +58,10 @@ class Allotment:
         limit = len(match.pages) * page_size + match.tail_len
         unscored = sequence.spec.scored_from - 1
         known = self._scores.known(pages, tokens, unscored)[:limit]
-        sequence.scores = known + [UNSCORED] * (unscored - len(known))
         whole, rest = divmod(len(known), page_size)
+        if rest and self._cache.is_fresh(pages[whole]):
+            known, rest = known[: whole * page_size], 0
+        sequence.scores = known + [UNSCORED] * (unscored - len(known))
         return Match(pages[:whole], pages[whole] if rest else None, rest)
 
     def _admit(self, sequence: Sequence, match: Match, spare: int) -> Admitted | None:

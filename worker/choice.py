@@ -27,7 +27,7 @@ class Choice:
 
     splitter: tells its text apart; None: it is only text. owed: text of a replay that was not given
     out; it leaves with the next output. tokens, given: all that was generated, and the text that
-    the client has of it, in pieces.
+    the client has of it, in pieces. skipped: characters still to come that are no part of it.
     """
 
     index: int
@@ -41,6 +41,7 @@ class Choice:
     tokens: list[int] = field(default_factory=list)
     given: list[str] = field(default_factory=list)
     num_chars: int = 0
+    skipped: int = 0
 
     @classmethod
     def open(
@@ -49,10 +50,14 @@ class Choice:
         rules: StopRules,
         detokenizer: Detokenizer,
         splitter: Splitter | None = None,
+        skipped: int = 0,
     ) -> Choice:
-        """Returns a choice that has no token yet. Raises InvalidRequest for an empty stop."""
+        """Returns a choice that has no token yet. Raises InvalidRequest for an empty stop.
+
+        skipped: characters that its tokens begin with, and that are no part of its text.
+        """
         stops = StopMatcher(rules.stop, rules.include_stop)
-        return cls(index, detokenizer, stops, splitter, rules.min_tokens)
+        return cls(index, detokenizer, stops, splitter, rules.min_tokens, skipped=skipped)
 
     def push(
         self, token: int, finish: FinishReason | None, logprobs: TokenLogprobs | None = None
@@ -120,6 +125,12 @@ class Choice:
         self.given.append(text)
         self.num_chars += len(text)
 
+    def _counted(self, text: str) -> str:
+        """Returns the text without what is skipped of it."""
+        cut = min(self.skipped, len(text))
+        self.skipped -= cut
+        return text[cut:]
+
     def _text(self, tokens: list[int], finish: FinishReason | None) -> tuple[str, str | None]:
         """Returns the text that the next tokens set free, and the stop string that ended it.
 
@@ -135,6 +146,7 @@ class Choice:
                 bound += rest
             else:
                 free += rest
+        free, bound = self._counted(free), self._counted(bound)
         released = self.stops.push(bound)
         if finish is None or released.stop is not None:
             return free + released.text, released.stop

@@ -178,6 +178,8 @@ class Service:
     def _progressed(self, progress: Progress) -> None:
         request = self._by_sequence.get(progress.sequence_id)
         if request is not None and request.desk is not None:
+            if progress.finish is not None:
+                del self._by_sequence[progress.sequence_id]
             request.desk.came(progress.sequence_id, progress)
         elif request is not None:
             self._guarded(request, partial(self._advance, request, progress))
@@ -185,6 +187,7 @@ class Service:
     def _refused(self, sequence_id: int, error: RequestFailed) -> None:
         request = self._by_sequence.get(sequence_id)
         if request is not None and request.desk is not None:
+            del self._by_sequence[sequence_id]
             request.desk.came(sequence_id, error)
         elif request is not None:
             self._fail(request, error)
@@ -194,12 +197,17 @@ class Service:
     ) -> None:
         """Runs a program in a task of its own: its branches wait for one another, not for steps."""
 
+        # A branch may take one more step before its program's end reaches it.
         def enter(specs: Sequence[SequenceSpec]) -> None:
+            if request.ended:
+                return
             assert self._engine is not None
             self._by_sequence.update((spec.id, request) for spec in specs)
             self._engine.submit(list(specs))
 
         def send(node: NodeOutput) -> None:
+            if request.ended:
+                return
             self._give(request, node_output(node))
             asyncio.get_running_loop().call_soon(request.outlet.flush, [])
 

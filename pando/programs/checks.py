@@ -80,9 +80,10 @@ def rule_of(regex: object, json_schema: object, grammar: object) -> dict[str, An
     if json_schema is not None:
         return {"json_schema": _schema(json_schema)}
     for field, value in found.items():
+        if isinstance(value, str):
+            refuse_marks(value)
         if not isinstance(value, str) or not value:
             raise mistake(f"{field} is {value!r}: expected a text that isn't empty.")
-        refuse_marks(value)
     return found
 
 

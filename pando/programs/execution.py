@@ -16,13 +16,13 @@ from typing import Any
 
 from pando.programs.checks import sampling_of
 from pando.programs.client import Client, Stopper, Tell, default_client
-from pando.programs.document import Step
+from pando.programs.document import Step, asks
 from pando.programs.place import mistake
 from pando.programs.result import Result
 from pando.programs.session import Request, Session
 from pando.programs.state import Run, State
 from pando.programs.tracing import Checked, Function, Traced, check, trace
-from pando.programs.wire import Event, Usage
+from pando.programs.wire import Event, NodeTrace, Usage
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed")
 _CLIENT = ("client", "model", "base_url", "api_key")
@@ -94,7 +94,8 @@ def _as_graph(plan: Plan, request: Request, traced: Traced) -> Result:
         reason = "with its values the function makes another graph than it was traced to"
         result = _in_session(plan, request, reason)
         return replace(result, usage=answer.usage + result.usage)
-    return Result(traced.steps, values, answer.nodes, answer.usage, checked.returned, None)
+    nodes = _sorted(answer.nodes, traced.steps)
+    return Result(traced.steps, values, nodes, answer.usage, checked.returned, None)
 
 
 def _in_session(plan: Plan, request: Request, needs: str) -> Result:
@@ -105,5 +106,12 @@ def _in_session(plan: Plan, request: Request, needs: str) -> Result:
         session.finish()
     finally:
         session.close()
-    values = {ask: session.values[ask] for ask in session.values}
-    return Result(steps, values, session.nodes, session.usage, returned, needs)
+    nodes = _sorted(session.nodes, steps)
+    values = {ask.name: session.values[ask.name] for ask in asks(steps)}
+    return Result(steps, values, nodes, session.usage, returned, needs)
+
+
+def _sorted(nodes: list[NodeTrace], steps: list[Step]) -> list[NodeTrace]:
+    """In the graph's order; they came as they ended."""
+    places = {ask.name: place for place, ask in enumerate(asks(steps))}
+    return sorted(nodes, key=lambda node: (places.get(node.name, len(places)), node.index))

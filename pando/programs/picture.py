@@ -6,6 +6,7 @@ below them. Dashed lines lead from a value to the text that reads it.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -15,7 +16,7 @@ from pando.programs.value import Part, Var
 from pando.programs.wire import NodeTrace
 
 _WIDTH, _GAP, _LINE, _PAD = 196, 22, 15, 7
-_CHARS = 29
+_CHARS = 26
 _FILL = {"text": "#f4f4f2", "gen": "#dcebf7", "select": "#e3f1dc"}
 _STYLE = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:11px"
 
@@ -102,7 +103,7 @@ def _step(drawing: _Drawing, step: TextStep | AskStep, at: _Cursor) -> _Cursor:
     else:
         parts = [part for choice in step.choices for part in choice]
         known = drawing.nodes.get(step.name, [])
-        lines = (f"{title}{step.op} {step.name}", *_told(known))
+        lines = (_cut(f"{title}{step.op} {step.name}"), *_told(known))
         box = _Box(step.op, lines, at.x, at.y, step.name, _names(parts))
     drawing.boxes.append(box)
     if at.above is not None:
@@ -115,13 +116,9 @@ def _names(parts: Sequence[Part]) -> tuple[str, ...]:
 
 
 def _text_lines(title: str, parts: Sequence[Part]) -> tuple[str, ...]:
-    text = title + "".join(part if isinstance(part, str) else f"{{{part.name}}}" for part in parts)
-    return tuple(_cut(line) for line in _wrapped(" ".join(text.split())))
-
-
-def _wrapped(text: str) -> list[str]:
     """Two lines at most."""
-    return [text] if len(text) <= _CHARS else [text[:_CHARS], text[_CHARS:]]
+    text = title + "".join(part if isinstance(part, str) else f"{{{part.name}}}" for part in parts)
+    return tuple(textwrap.wrap(text, _CHARS, max_lines=2, placeholder="…")) or (repr(text),)
 
 
 def _told(nodes: Sequence[NodeTrace]) -> tuple[str, ...]:

@@ -20,7 +20,8 @@ _MAX_SHOWN = 40
 class Result:
     """A run at its end. variables: by the graph's names; a fork's are `name#0.1`.
 
-    returned: what the function returned. needs: None, or why it ran as a session.
+    nodes: in the graph's order. returned: what the function returned. needs: None, or why it ran
+    as a session.
     """
 
     steps: Sequence[Step]

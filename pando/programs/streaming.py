@@ -22,6 +22,7 @@ Work = Callable[[Tell], Result]
 def in_thread(work: Callable[[], T]) -> Future[T]:
     """The work runs in a thread of its own, with the caller's context variables."""
     future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # nobody but the run ends it
     context = contextvars.copy_context()
 
     def run() -> None:
@@ -95,7 +96,13 @@ class AsyncStream:
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
         self._future = asyncio.wrap_future(in_thread(lambda: self._work(tell)))
-        self._future.add_done_callback(lambda _: events.put_nowait(None))
+
+        def ended(done: asyncio.Future[Result]) -> None:
+            if not done.cancelled():
+                done.exception()  # is looked at, since who left the stream won't
+            events.put_nowait(None)
+
+        self._future.add_done_callback(ended)
         try:
             while (event := await events.get()) is not None:
                 yield event

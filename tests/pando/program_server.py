@@ -127,14 +127,18 @@ class Interpreter:
         self.values[node["name"]] = value
 
     def told(self, node: Json, text: str, value: str, **more: Any) -> None:
-        numbers = {"tokens": len(value), "prompt_tokens": len(text), "cached_tokens": len(text) // 2}
+        numbers = {
+            "tokens": len(value),
+            "prompt_tokens": len(text),
+            "cached_tokens": len(text) // 2,
+        }
         times = {"started_s": 0.25, "ended_s": 0.5}
         told = {"name": node["name"], "op": node["op"], "index": 0, "value": value}
         self.nodes.append({**told, "finish_reason": "stop", **numbers, **times, **more})
 
 
 class ProgramServer:
-    """What was asked, and what tests switch. hangs: a program with a node of the name `hangs` does."""
+    """What was asked, and what tests switch. A program with the name `hangs` in it hangs."""
 
     def __init__(self) -> None:
         self.bodies: list[Json] = []
@@ -143,6 +147,7 @@ class ProgramServer:
         self.models = ["tiny"]
         self.loses_sessions = False
         self.busy = 0
+        self.hung = threading.Event()
         self.hung_up = threading.Event()
         self.url = ""
 
@@ -232,6 +237,7 @@ class ProgramServer:
         yield event("error", error=error)
 
     async def hang(self) -> AsyncIterator[bytes]:
+        self.hung.set()
         try:
             yield event("delta", name="hangs", index=0, text="...")
             await asyncio.sleep(3600)

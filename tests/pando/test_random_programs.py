@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
@@ -50,14 +51,12 @@ def with_looks(ops: st.SearchStrategy[Op]) -> st.SearchStrategy[Op]:
 
 
 STRAIGHT = st.lists(st.recursive(straight_ops(), with_inner, max_leaves=12), max_size=6)
-LOOKING = st.lists(
-    st.recursive(straight_ops(), with_looks, max_leaves=12), min_size=3, max_size=8
-)
+LOOKING = st.lists(st.recursive(straight_ops(), with_looks, max_leaves=12), min_size=3, max_size=8)
 
 
 @dataclass
 class Player:
-    """Writes operations with either interface. visible: (state, name) of values that can be read."""
+    """Writes operations with either interface. visible: (state, name) of what can be read."""
 
     api: ModuleType
     is_chat: bool
@@ -128,7 +127,7 @@ class Player:
         if style == "choice":
             self.ask(s, "select", [value, "-" + value])
             return
-        text = {
+        text: dict[str, Callable[[], str]] = {
             "plus": lambda: "<" + value + ">",
             "format": lambda: f"<{value}>{value}",
             "join": lambda: ", ".join([value, "x", value]),
@@ -151,7 +150,7 @@ def run(ops: list[Op], is_chat: bool, **options: Any) -> pando.Result:
     return random_program.run()
 
 
-fast = settings(suppress_health_check=list(HealthCheck), max_examples=150)
+fast = settings(suppress_health_check=list(HealthCheck), max_examples=100)
 
 
 @fast

@@ -24,8 +24,8 @@ FAULTS: tuple[Fault, ...] = (
     engine.fault(
         "step given up is not failed",
         "What a step that was given up committed stays in the cache.",
-        "            failed = self._scheduler.fail()\n",
-        "            failed = self._scheduler.fail() if type(error) is not StepAbandoned else []\n",
+        "            self._fail_step()\n",
+        "            if not isinstance(error, StepAbandoned):\n                self._fail_step()\n",
     ),
     engine.fault(
         "failed sequences not told",

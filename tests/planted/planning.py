@@ -211,8 +211,8 @@ FAULTS: tuple[Fault, ...] = (
     allotment.fault(
         "page for the next token one too late",
         "At the edge of a page the next token has no slot.",
-        "self.pages_for(sequence.computed + 1)",
-        "self.pages_for(sequence.computed)",
+        "self.pages_for(sequence.num_tokens) - len(sequence.held.pages)",
+        "self.pages_for(sequence.computed) - len(sequence.held.pages)",
     ),
     allotment.fault(
         "frontier of what is not in the cache",
@@ -331,7 +331,7 @@ FAULTS: tuple[Fault, ...] = (
     sequence.fault(
         "end of sequence sampled before min_tokens",
         "Nothing bans the tokens that end a sequence too early.",
-        "banned=spec.stopping.stop_token_ids if early else frozenset()",
+        "banned=spec.stopping.stop_token_ids if early and not mask else frozenset()",
         "banned=frozenset()",
     ),
 )

@@ -149,9 +149,10 @@ def test_batch_size_and_order_change_no_bit(minilm: Path) -> None:
 
 
 def test_prompts_are_computed_whole_and_the_long_one_is_not_starved(minilm: Path) -> None:
-    scorer = Scorer(minilm, {"max_model_len": 64, "max_running_sequences": 8})
+    scorer = Scorer(minilm, {"max_model_len": 64})
     assert scorer.plan.sizes.max_step_tokens == 128
-    record = scorer.ask([*["short text"] * 40, "long " * 60, *["short text"] * 40])
+    short = ["a short text"] * 40  # 5 tokens, which do not divide a step's
+    record = scorer.ask([*short, "long " * 60, *short])
     assert len(record.by_request) == 81
     assert scorer.scheduler.counters.preemptions == 0
     assert scorer.scheduler.counters.computed_tokens == scorer.scheduler.counters.prompt_tokens

@@ -105,6 +105,10 @@ class BlockHashCache:
         self.pool.touch(held.scope)
         held.release(self.pool)
 
+    def is_fresh(self, page: int) -> bool:
+        """As PrefixCache.is_fresh."""
+        return page in self._fresh
+
     def step_done(self) -> None:
         """Whatever was committed is computed."""
         self._fresh.clear()

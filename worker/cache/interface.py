@@ -133,6 +133,9 @@ class PrefixCache(Protocol):
         Only tokens whose K/V is computed may be counted.
         """
 
+    def is_fresh(self, page: int) -> bool:
+        """Whether only the step under way fills the page: it may be read, and not copied from."""
+
     def step_done(self) -> None:
         """Whatever was committed is computed: it may be copied from now on."""
 

@@ -38,6 +38,10 @@ class NoCache:
         """Releases a sequence's pages."""
         held.release(self.pool)
 
+    def is_fresh(self, page: int) -> bool:  # noqa: ARG002
+        """As PrefixCache.is_fresh."""
+        return False
+
     def step_done(self) -> None:
         """Nothing was committed."""
 

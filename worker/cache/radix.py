@@ -109,6 +109,10 @@ class RadixCache:
                 self._keep_partial(held, tokens, whole, rest)
         held.release(self.pool)
 
+    def is_fresh(self, page: int) -> bool:
+        """As PrefixCache.is_fresh."""
+        return page in self._fresh
+
     def step_done(self) -> None:
         """Whatever was committed is computed: it may be copied from now on."""
         self._fresh.clear()

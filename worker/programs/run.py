@@ -180,13 +180,12 @@ class ProgramRun:
         spec = self._spec(node, index, start, grammar, packed(begun))
         detokenizer = Detokenizer.after_text(tokenizer)
         rules = StopRules(stop=tuple(node.stop))
-        choice = Choice.open(index, rules, detokenizer)
-        value = Value(node.name, index, start.prefix)
+        choice = Choice.open(index, rules, detokenizer, skipped=len(start.prefix))
+        value = Value(node.name, index, "" if given is None else given.text)
         if given is not None:
             self._generated += len(begun)
-            chars = len(given.text) + (len(start.prefix) if given.text else 0)
-            ended = choice.replay(Resumed(index, given.tokens, chars), spec.stopping)
-            value.skip(given.text)
+            taken_up = Resumed(index, given.tokens, len(given.text))
+            ended = choice.replay(taken_up, spec.stopping)
             if ended is not None:
                 self._port.give(value.output(ended.text, [], ended.finish, tally, self._now()))
                 return begun, value.text

@@ -1,4 +1,4 @@
-"""One value of a program's node on its way out: tokens to text, its beginning taken off."""
+"""One value of a program's node on its way out, and what it took."""
 
 from __future__ import annotations
 
@@ -32,18 +32,12 @@ class Tally:
 
 
 class Value:
-    """One value's text, without the prefix with which its tokens begin."""
+    """One value of a node, as it goes out. text: so far; given: of it, what went out elsewhere."""
 
-    def __init__(self, name: str, index: int, prefix: str) -> None:
+    def __init__(self, name: str, index: int, given: str = "") -> None:
         self._name = name
         self._index = index
-        self._left = prefix
-        self.text = ""
-
-    def skip(self, given: str) -> None:
-        """So much of it was given out elsewhere."""
-        if given:
-            self._left, self.text = "", given
+        self.text = given
 
     def output(
         self,
@@ -54,8 +48,6 @@ class Value:
         now_s: float,
     ) -> NodeOutput:
         """Returns the output for more of its text."""
-        cut = min(len(self._left), len(text))
-        self._left, text = self._left[cut:], text[cut:]
         self.text += text
         output = NodeOutput(self._name, self._index, text, packed(tokens), finish)
         if finish is None:

@@ -87,9 +87,12 @@ def test_other_threads_run_while_a_heavy_source_is_compiled(tokenizer: Tokenizer
     compiler = Compiler(tokenizer)
     compiler.compile(regex("a"))
     done = threading.Event()
-    thread = threading.Thread(
-        target=lambda: (compiler.compile(HEAVY["properties"]), done.set()), daemon=True
-    )
+
+    def compile_it() -> None:
+        compiler.compile(HEAVY["properties"])
+        done.set()
+
+    thread = threading.Thread(target=compile_it, daemon=True)
     counted = 0
     thread.start()
     while not done.wait(0.001):

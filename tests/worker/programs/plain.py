@@ -1,0 +1,208 @@
+"""A program run step by step, one forward of transformers' model after the other, without a cache.
+
+What docs/programs.md says, once more and as plainly as can be: the truth of the tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from worker.text.tokenizer import Tokenizer
+
+Node = dict[str, Any]
+
+
+@dataclass
+class Strip:
+    """One branch: ids that are fixed, and the literal text behind them."""
+
+    ids: list[int] = field(default_factory=list)
+    pending: str = ""
+    whole: str = ""
+
+    def copy(self) -> Strip:
+        return Strip(list(self.ids), self.pending, self.whole)
+
+
+class Plain:
+    """Interprets programs without messages; greedy."""
+
+    def __init__(self, modules: Any, tokenizer: Tokenizer) -> None:
+        self.modules = modules
+        self.tokenizer = tokenizer
+        self.spelled = [tokenizer.token_bytes(one) for one in range(tokenizer.vocab_size)]
+        self.plain_ids = [
+            one
+            for one in range(tokenizer.vocab_size)
+            if self.spelled[one] and one not in tokenizer.special_ids
+        ]
+        self.spelled_plain = {self.spelled[one] for one in self.plain_ids}
+        self.values: dict[str, str] = {}
+        self.scores: dict[str, list[float]] = {}
+
+    def run(self, program: list[Node], *, heals: bool) -> str:
+        self.heals = heals
+        root = Strip()
+        self.branch(program, root)
+        return root.whole
+
+    def branch(self, nodes: list[Node], strip: Strip) -> None:
+        for node in nodes:
+            if node["op"] == "text":
+                self.append(strip, self.joined(node["text"]))
+            elif node["op"] == "fork":
+                for branch in node["branches"]:
+                    self.branch(branch, strip.copy())
+            elif node["op"] == "gen":
+                self.gen(node, strip)
+            else:
+                self.select(node, strip)
+
+    def append(self, strip: Strip, text: str) -> None:
+        strip.pending += text
+        strip.whole += text
+
+    def joined(self, parts: list[Any]) -> str:
+        return "".join(one if isinstance(one, str) else self.values[one["var"]] for one in parts)
+
+    def encoded(self, ids: list[int], text: str) -> list[int]:
+        if not text:
+            return list(ids)
+        tokenizer = self.tokenizer
+        if ids:
+            return ids + tokenizer.encode_inner(text)
+        return list(tokenizer.lead) + tokenizer.encode_literal(text)
+
+    def logprobs(self, ids: list[int]) -> torch.Tensor:
+        """Of what follows each id, float64 [len(ids), vocab]."""
+        with torch.inference_mode():
+            logits = self.modules(torch.tensor([ids])).logits[0].double()
+        return torch.log_softmax(logits, dim=-1)
+
+    def gen(self, node: Node, strip: Strip) -> None:
+        ids, prefix = self.encoded(strip.ids, strip.pending), b""
+        if self.heals and strip.pending and len(ids) > 1 and self.may_grow(ids[-1], strip.pending):
+            ids, prefix = ids[:-1], self.spelled[ids[-1]]
+        made: list[int] = []
+        value = ""
+        while len(made) < node["max_tokens"]:
+            token = self.next(ids + made, made, prefix)
+            if token in self.tokenizer.eos_ids:
+                break
+            made.append(token)
+            value = self.cut(self.text_of(made, final=True)[len(prefix.decode()) :], node)
+            if any(stop in self.text_of(made)[len(prefix.decode()) :] for stop in stops(node)):
+                break
+        self.values[node["name"]] = value
+        kept = self.kept(made, prefix.decode() + value)
+        strip.ids = ids + kept
+        strip.pending = (prefix.decode() + value)[len(self.text_of(kept)) :]
+        strip.whole += value
+
+    def may_grow(self, token: int, text: str) -> bool:
+        """Whether it is text of which a longer token could have come."""
+        last = self.spelled[token]
+        if token in self.tokenizer.special_ids or not text.encode().endswith(last):
+            return False
+        try:
+            last.decode()
+        except UnicodeDecodeError:
+            return False
+        return any(one != last and one.startswith(last) for one in self.spelled_plain)
+
+    def next(self, ids: list[int], made: list[int], prefix: bytes) -> int:
+        row = self.logprobs(ids)[-1]
+        if not prefix:
+            return int(row.argmax())
+        left = prefix[len(b"".join(self.spelled[one] for one in made)) :]
+        if left:
+            allowed = [
+                one
+                for one in self.plain_ids
+                if self.spelled[one].startswith(left) or left.startswith(self.spelled[one])
+            ]
+        else:
+            # Behind a taken-back token special ones stay closed, but for the end.
+            allowed = sorted({*self.plain_ids, *self.tokenizer.eos_ids})
+        return allowed[int(row[torch.tensor(allowed)].argmax())]
+
+    def cut(self, text: str, node: Node) -> str:
+        found = [text.index(stop) for stop in stops(node) if stop in text]
+        return text[: min(found)] if found else text
+
+    def text_of(self, ids: list[int], *, final: bool = False) -> str:
+        data = b"".join(self.spelled[one] for one in ids if one not in self.tokenizer.special_ids)
+        text = data.decode(errors="replace")
+        return text if final or not text.endswith("\ufffd") else data.decode(errors="ignore")
+
+    def kept(self, ids: list[int], whole: str) -> list[int]:
+        """The longest beginning of the ids that spells a beginning of the text."""
+        for count in range(len(ids), 0, -1):
+            if any(one in self.tokenizer.special_ids for one in ids[:count]):
+                continue
+            data = b"".join(self.spelled[one] for one in ids[:count])
+            try:
+                data.decode()
+            except UnicodeDecodeError:
+                continue
+            if whole.encode().startswith(data):
+                return ids[:count]
+        return []
+
+    def select(self, node: Node, strip: Strip) -> None:
+        texts = [self.joined(choice) for choice in node["choices"]]
+        bare = self.encoded(strip.ids, strip.pending)
+        ids = [self.encoded(strip.ids, strip.pending + text) for text in texts]
+        first = len(bare)
+        for one in ids:
+            first = min(
+                first,
+                next(
+                    (n for n, (a, b) in enumerate(zip(bare, one, strict=False)) if a != b),
+                    min(len(bare), len(one)),
+                ),
+            )
+        first = max(min(first, min(map(len, ids)) - 1), 1)
+        rows = [self.of_tokens(one, first) for one in ids]
+        means = [sum(row) / len(row) for row in rows]
+        method = node.get("method", "token_length_normalized")
+        if method == "token_length_normalized":
+            scores, best = means, max(range(len(means)), key=lambda n: (means[n], -n))
+        elif method == "unconditional_likelihood_normalized":
+            lead = list(self.tokenizer.lead) or sorted(self.tokenizer.eos_ids)[:1]
+            alone = [self.of_tokens(lead + one[first:], len(lead)) for one in ids]
+            scores = [mean - sum(row) / len(row) for mean, row in zip(means, alone, strict=True)]
+            best = max(range(len(scores)), key=lambda n: (scores[n], -n))
+        else:
+            scores, best = means, self.greedy([one[first:] for one in ids], rows, means)
+        self.values[node["name"]], self.scores[node["name"]] = texts[best], scores
+        self.append(strip, texts[best])
+
+    def greedy(self, ids: list[list[int]], rows: list[list[float]], means: list[float]) -> int:
+        left = list(range(len(ids)))
+        place = 0
+        while len(left) > 1:
+            at = {n: rows[n][place] if place < len(rows[n]) else means[n] for n in left}
+            best = max(left, key=lambda n: (at[n], -n))
+            token = ids[best][place] if place < len(ids[best]) else None
+            if token is None:
+                return best
+            left = [n for n in left if place < len(ids[n]) and ids[n][place] == token]
+            place += 1
+        return left[0]
+
+    def of_tokens(self, ids: list[int], first: int) -> list[float]:
+        table = self.logprobs(ids)
+        return [float(table[place - 1, ids[place]]) for place in range(first, len(ids))]
+
+
+def stops(node: Node) -> list[str]:
+    return list(node.get("stop", []))
+
+
+def shared(first: list[int], other: list[int]) -> int:
+    pairs = zip(first, other, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(first), len(other)))

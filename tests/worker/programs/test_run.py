@@ -1,0 +1,245 @@
+"""Programs against a plain interpreter over transformers, greedy, value by value."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers as t
+
+from tests.worker.model.tiny import save_tiny
+from tests.worker.programs.bench import Bench, Node, fork, gen, select, text, var
+from tests.worker.programs.plain import Plain
+from worker.errors import SessionLost
+from worker.model.interface import Model
+from worker.model.loading import LoadOptions, load
+from worker.submission import Session
+from worker.text.tokenizer import Tokenizer
+
+QUICK, MANY = 40, 1000
+METHODS = (
+    "token_length_normalized",
+    "greedy_token_selection",
+    "unconditional_likelihood_normalized",
+)
+WORDS = [
+    " the",
+    "a",
+    " tree",
+    "Yes",
+    "No",
+    "\n",
+    " ",
+    "  ",
+    "123",
+    "ing",
+    "://",
+    "日本",
+    "é",
+    '"',
+    ".",
+]
+
+
+@dataclass
+class Made:
+    """A random program under way. readable: names that a later node may read."""
+
+    rng: random.Random
+    readable: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def words(self, most: int) -> str:
+        return "".join(self.rng.choices(WORDS, k=self.rng.randint(1, most)))
+
+    def name(self) -> str:
+        self.count += 1
+        return f"v{self.count}"
+
+    def nodes(self, depth: int) -> list[Node]:
+        return [self.node(depth) for _ in range(self.rng.randint(1, 4))]
+
+    def parts(self) -> list[Any]:
+        found: list[Any] = [self.words(4)]
+        if self.readable and self.rng.random() < 0.4:
+            found.insert(self.rng.randint(0, 1), var(self.rng.choice(self.readable)))
+        return found
+
+    def node(self, depth: int) -> Node:
+        kind = self.rng.choices(["text", "gen", "select", "fork"], [4, 4, 3, 2 if depth else 0])[0]
+        if kind == "text":
+            return text(*self.parts())
+        if kind == "fork":
+            return fork(*(self.nodes(depth - 1) for _ in range(self.rng.randint(1, 3))))
+        name = self.name()
+        if kind == "gen":
+            stop = self.rng.sample([".", "\n", " the", "a", "e"], self.rng.randint(0, 2))
+            node = gen(name, self.rng.randint(1, 5), stop=stop)
+        else:
+            first = self.words(3)
+            choices = {first, first + self.words(2), self.words(2), self.words(1)}
+            listed = sorted(choices)
+            self.rng.shuffle(listed)
+            node = select(name, *listed, method=self.rng.choice(METHODS))
+        self.readable.append(name)
+        return node
+
+    def program(self) -> list[Node]:
+        return [text(self.words(12)), *self.nodes(2), *self.nodes(1)]
+
+
+@dataclass(frozen=True)
+class Both:
+    model: Model
+    modules: Any
+    tokenizer: Tokenizer
+
+
+@pytest.fixture(scope="module")
+def both(smollm2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Both:
+    """A tiny random model with the real tokenizer's vocabulary."""
+    folder = tmp_path_factory.mktemp("tiny")
+    tokenizer = Tokenizer.load(smollm2_folder)
+    config = t.LlamaConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=4096,
+    )
+    modules = save_tiny(config, folder)
+    model = load(folder, LoadOptions(num_pages=512, member="lowered", threads=1))
+    return Both(model, modules, tokenizer)
+
+
+async def compared(both: Both, seeds: range) -> None:
+    async with Bench(both.model, both.tokenizer, None) as bench:
+        for seed in seeds:
+            rng = random.Random(seed)
+            program, heals = Made(rng).program(), rng.random() < 0.5
+            plain = Plain(both.modules, both.tokenizer)
+            root = plain.run(program, heals=heals)
+            came = await bench.run(program, heal=heals)
+            assert came.error is None, (seed, came.error)
+            assert {name: value for (name, _), value in came.values.items()} == plain.values, seed
+            assert came.root == root, seed
+            for name, scores in plain.scores.items():
+                assert came.last(name).scores == pytest.approx(scores, abs=1e-4), seed
+        await bench.quiet()
+
+
+async def test_random_programs_give_what_a_plain_interpreter_gives(both: Both) -> None:
+    await compared(both, range(QUICK))
+
+
+@pytest.mark.slow
+async def test_a_thousand_random_programs_give_what_a_plain_interpreter_gives(both: Both) -> None:
+    await compared(both, range(QUICK, QUICK + MANY))
+
+
+OPENING = [text("Once upon a time there was a tree. It said: ")]
+STORY = [
+    *OPENING,
+    gen("a", 6),
+    fork([text(" and"), gen("b", 5, n=2, temperature=1.0)], [select("c", " yes", " no", " yess")]),
+    text(var("a"), "\n"),
+    gen("d", 6, stop=["\n"]),
+]
+
+
+async def test_a_program_cut_anywhere_goes_on_elsewhere_with_the_very_values(both: Both) -> None:
+    async with Bench(both.model, both.tokenizer, None) as bench:
+        whole = await bench.run(STORY)
+        assert whole.error is None
+        for cut in range(1, len(whole.outputs)):
+            given = whole.given(cut)
+            async with Bench(both.model, both.tokenizer, None) as other:
+                rest = await other.run(STORY, given=given)
+                before = {(one.name, one.index): one.text for one in given}
+                names = before.keys() | rest.values.keys()
+                joined = {key: before.get(key, "") + rest.values.get(key, "") for key in names}
+                assert joined == whole.values
+                assert rest.root == whole.root
+                done = {one.name for one in given if one.finish is not None and one.name != "b"}
+                assert not done & {output.name for output in rest.outputs}
+                await other.quiet()
+
+
+async def test_branches_run_beside_one_another_and_share_their_beginning(both: Both) -> None:
+    ideas = [[text(f" {n}"), gen(f"v{n}", 8)] for n in range(8)]
+    async with Bench(both.model, both.tokenizer, None) as bench:
+        opening = text("Once upon a time there was a tree. " * 20)
+        await bench.run([opening, fork(*ideas)], heal=False)
+        counters = bench.scheduler.counters
+        first = len(both.tokenizer.encode_literal(opening["text"][0]))
+        # Whole pages are shared while they are computed; of the last one each has its own.
+        assert counters.computed_tokens < first + 8 * (8 + 3 + bench.page_size)
+        # Nine steps would do; one after the other it takes eight times as many.
+        assert counters.steps < 24
+
+
+async def test_noise_depends_on_the_seed_and_the_place_alone(both: Both) -> None:
+    warm = {"temperature": 1.0, "seed": 3}
+    async with Bench(both.model, both.tokenizer, None) as bench:
+        program = [*OPENING, gen("a", 8, n=3), gen("b", 8)]
+        first = await bench.run(program, sampling=warm)
+        await bench.run([text("Something else"), gen("a", 8)], sampling=warm)
+        assert (await bench.run(program, sampling=warm)).values == first.values
+        assert len(set(first.values.values())) == 4
+        other = await bench.run(program, sampling={**warm, "seed": 4})
+        assert other.values != first.values
+
+
+async def test_an_error_in_a_branch_ends_the_program_and_leaves_nothing(both: Both) -> None:
+    broken = [
+        fork([gen("a", 500)], [gen("b", 1500), gen("c", 4, regex="[")]),
+        fork([gen("d", 4000)], [gen("e", 500)]),
+        fork([gen("f", 500)], [gen("g", 4, grammar="start: nothing")]),
+    ]
+    async with Bench(both.model, both.tokenizer, None) as bench:
+        for node in broken:
+            came = await bench.run([*OPENING, node])
+            assert came.error is not None
+            assert came.error.param == "program"
+            await bench.quiet()
+        assert (await bench.run([gen("a")])).error is not None
+        assert (await bench.run([*OPENING, gen("a")])).error is None
+
+
+async def test_a_hang_up_at_any_time_leaves_nothing(both: Both) -> None:
+    async with Bench(both.model, both.tokenizer, None) as bench:
+        for pause_s in (0, 0.001, 0.005, 0.02, 0.05, 0.2):
+            bench.numbers += 1
+            bench.submit(bench.numbers, [*STORY, gen("z", 400)])
+            await asyncio.sleep(pause_s)
+            bench.service.cancel(bench.record, bench.numbers)
+            await bench.quiet()
+        assert not bench.service._by_sequence
+        assert (await bench.run(STORY)).error is None
+
+
+async def test_a_session_goes_on_where_it_stood_and_is_its_tenants_own(both: Both) -> None:
+    async with Bench(both.model, both.tokenizer, None) as bench:
+        whole = await bench.run(STORY)
+        parts = [STORY[:2], STORY[2:3], STORY[3:]]
+        found: dict[tuple[str, int], str] = {}
+        for number, part in enumerate(parts):
+            session = Session("s", 60, resumes=number > 0)
+            came = await bench.run(part, session=session, namespace=b"a")
+            found |= came.values
+        # Places in the document differ, so what is drawn by chance does.
+        greedy = {key: value for key, value in whole.values.items() if key[0] != "b"}
+        assert {key: value for key, value in found.items() if key[0] != "b"} == greedy
+        kept = Session("s", 60, resumes=True)
+        stolen = await bench.run([gen("x")], session=kept, namespace=b"b")
+        assert isinstance(stolen.error, SessionLost)
+        own = await bench.run([gen("x")], session=Session("s", 0, resumes=True), namespace=b"a")
+        assert own.error is None
+        gone = await bench.run([gen("y")], session=kept, namespace=b"a")
+        assert isinstance(gone.error, SessionLost)
