@@ -27,6 +27,7 @@ from loadtest.workloads import (
     isolation,
     masks,
     overhead,
+    program,
     prompt_logprobs,
     rerank,
     routing,
@@ -179,6 +180,29 @@ def run_prompt_logprobs(
     except LoadTestError as error:
         _refuse(error)
     show(prompt_logprobs.report(pairs, shape), Console())
+
+
+@app.command(program.NAME)
+def run_program(
+    branches: Annotated[int, typer.Option(min=1, help="Of the fork.")] = 8,
+    words: Annotated[int, typer.Option(min=1, help="Of the shared text.")] = 400,
+    rounds: Annotated[int, typer.Option(min=1, help="Medians are shown.")] = 5,
+    delay_ms: Annotated[float, typer.Option(min=0, help="Of the network, each way.")] = 5.0,
+    model: Annotated[str, typer.Option(help="For the started fleets.")] = "smollm2-135m-instruct",
+) -> None:
+    """Run a program in one request, and its steps as single calls, with and without a cache."""
+    shape = program.Shape(branches, words, rounds=rounds, delay_s=delay_ms / 1000)
+    try:
+        with (
+            started(FleetWish(model, "radix")) as url,
+            started(FleetWish(model, "off")) as bare,
+            progress.status("Rounds"),
+        ):
+            urls = dict(zip(program.ARMS, (url, url, bare), strict=True))
+            outcomes = asyncio.run(program.measure(urls, Client(url).first_model(), shape))
+    except LoadTestError as error:
+        _refuse(error)
+    show(program.report(outcomes), Console())
 
 
 @app.command(rerank.NAME)

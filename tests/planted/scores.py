@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from tests.planted.fault import Fault, Room
 
-TESTS = ("tests/worker/cache/test_scores.py", "tests/worker/test_prompt_scores.py")
+TESTS = (
+    "tests/worker/test_allotment.py",
+    "tests/worker/cache/test_scores.py",
+    "tests/worker/test_prompt_scores.py",
+)
 
 scores = Room("worker/cache/scores.py", TESTS)
 allotment = Room("worker/allotment.py", TESTS)

@@ -82,7 +82,7 @@ FAULTS: tuple[Fault, ...] = (
     detokenizer.fault(
         "special tokens shown",
         "The end of a turn is part of the answer.",
-        "for token in ids if token not in special",
+        "for token in ids if token not in hidden",
         "for token in ids",
     ),
     detokenizer.fault(

@@ -11,7 +11,7 @@ from worker.cache.interface import PrefixCache
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
 from worker.cache.scope import CacheScope
-from worker.request import Sampling, Stopping
+from worker.request import Sampling, Stopping, TokenScore
 from worker.sequence import BoundaryPosition, Sequence, SequenceSpec, pack_tokens
 
 SIZE = 4
@@ -83,3 +83,21 @@ def test_a_boundary_is_tied_to_the_page_that_stays_of_two(cache: PrefixCache) ->
     assert cache.pool.allocate(cache.pool.num_pages) is not None
     assert told(cache) == [(STORED, 12), (EVICTED, 12)]
     assert cache.tags.snapshot()[0] == []
+
+
+def test_no_page_that_is_handed_out_has_scores_whatever_it_is_for() -> None:
+    pool = PagePool(3, SIZE)
+    allotment = Allotment(RadixCache(pool))
+    one, other = sequence(1, 12), sequence(2, 3)
+    assert allotment.admit(one, spare=0) is not None
+    computed(allotment, one, 12)
+    allotment.score(one, 0, [TokenScore(-1.0, 1)] * 11)
+    allotment.give_back(one)
+    assert len(allotment._scores) == 3
+    for left, num_tokens in ((2, 3), (1, 5), (0, 9)):
+        while other.num_tokens < num_tokens:
+            other.append(7)
+        other.computed = other.num_tokens - 1
+        got = allotment.grow(other) if other.held else allotment.admit(other, spare=0)
+        assert got
+        assert len(allotment._scores) == left

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import LIVES
-from tests.worker.chain import ChainRunner, expected_scores, next_token
+from tests.worker.chain import ChainRunner, expected_scores, link, next_token
 from tests.worker.test_scheduler import Driver
 from worker.cache.scope import CacheScope
 from worker.cache.scores import PageScores
@@ -131,20 +131,31 @@ def test_a_prompt_that_leaves_no_room_for_a_copy_is_scored_once_all_the_same() -
     assert told.driver.scheduler.counters.copied_pages == 0
 
 
-def test_of_two_that_compute_a_prompt_together_the_pages_that_stay_have_its_scores() -> None:
-    told = Told(Driver.make("radix", order="first_come"))
+def test_of_two_pages_with_the_same_tokens_the_one_that_stays_has_their_scores() -> None:
+    told = Told(Driver.make("radix"))
     counters = []
-    for prompts in (2, 1):
-        for _ in range(prompts):
-            told.ask(list(range(13)), 1)
+    for score in (False, True, True):
+        told.ask(list(range(13)), 1, score=score)
         told.end()
         counters.append(told.driver.scheduler.counters)
-    assert [one.cached_tokens for one in counters] == [0, 12]
+    assert [one.cached_tokens for one in counters] == [0, 0, 12]
+
+
+def tossed(prompt: list[int], count: int) -> list[int]:
+    """The prompt and what `Coin` generates behind it."""
+    tokens, digest = list(prompt), b""
+    for position in range(len(prompt) + count):
+        if position == len(tokens):
+            tokens.append(next_token(digest) % 2)
+        digest = link(digest, tokens[position])
+    return tokens
 
 
 whats = st.sampled_from(["score", "score", "fill", "step", "step", "step", "abort", "fail"])
-# Few letters and pages, so that what a page held before is much like what it holds now.
-moves = st.tuples(whats, st.lists(st.integers(0, 1), min_size=1, max_size=16), st.integers(1, 6))
+# Few letters and pages, so that what a page held before is much like what it holds now; and prompts
+# that go on as others were answered.
+starts = st.lists(st.integers(0, 1), min_size=1, max_size=4)
+moves = st.tuples(whats, st.builds(tossed, starts, st.integers(0, 12)), st.integers(1, 6))
 
 
 @settings(max_examples=LIVES)
@@ -153,7 +164,7 @@ moves = st.tuples(whats, st.lists(st.integers(0, 1), min_size=1, max_size=16), s
     pages=st.integers(5, 12),
     size=st.sampled_from([1, 2, 3, 5]),
     budget=st.integers(3, 20),
-    moves=st.lists(moves, min_size=20, max_size=60),
+    moves=st.lists(moves, min_size=15, max_size=40),
 )
 def test_any_life_tells_every_prompt_its_scores_once_and_no_others(
     *, kind: str, pages: int, size: int, budget: int, moves: list[tuple[str, list[int], int]]
