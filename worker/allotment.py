@@ -9,11 +9,15 @@ gateway's boundaries to them.
 
 from __future__ import annotations
 
+import time
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
 from worker.cache.interface import TOKEN_BYTES, Match, PrefixCache
+from worker.cache.pins import Pins
+from worker.cache.scope import CacheScope
 from worker.cache.scores import PageScores
 from worker.order.interface import Frontier
 from worker.request import UNSCORED, TokenScore
@@ -28,13 +32,31 @@ class Admitted:
 
 
 class Allotment:
-    """Works on one cache and its pool."""
+    """Works on one cache and its pool. pinned_share: of all pages, how many may be kept pinned.
 
-    def __init__(self, cache: PrefixCache) -> None:
+    What is pinned gives way before a sequence is refused pages.
+    """
+
+    def __init__(
+        self,
+        cache: PrefixCache,
+        pinned_share: float = 0.25,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._cache = cache
+        self._clock = clock
+        self._pins = Pins(cache.pool, pinned_share, clock)
         self._pool = cache.pool
         self._page_size = cache.pool.page_size
         self._scores = PageScores(cache.pool.page_size)
+
+    def pin(self, key: bytes, scope: CacheScope, tokens: bytes, ttl_s: float) -> None:
+        """Keeps the whole pages of a prefix for so long, if they fit; 0: no longer."""
+        if ttl_s:
+            pages = self._cache.match(scope, tokens).pages
+            self._pins.pin(key, pages, self._clock() + ttl_s)
+        else:
+            self._pins.unpin(key)
 
     def admit(self, sequence: Sequence, spare: int) -> Admitted | None:
         """Gives a sequence the pages of all its known tokens; None: they can't be had.
@@ -72,7 +94,7 @@ class Allotment:
             held.tail_source = match.tail_page
         wanted = self.pages_for(sequence.num_tokens) - len(match.pages)
         fresh = None
-        if wanted + spare <= self._pool.num_available:
+        if self._has_room(wanted + spare):
             fresh = self._pool.allocate(wanted, scope.account)
         if fresh is None:
             held.release(self._pool)
@@ -92,11 +114,19 @@ class Allotment:
         if missing > 0:
             held = sequence.held
             assert held is not None
+            self._has_room(missing)
             fresh = self._pool.allocate(missing, sequence.spec.scope.account)
             if fresh is None:
                 return False
             self._scores.forget(fresh)
             held.pages += fresh
+        return True
+
+    def _has_room(self, num_pages: int) -> bool:
+        """Whether so many pages can be had, pinned ones given back as far as it takes."""
+        while num_pages > self._pool.num_available:
+            if not self._pins.release_next():
+                return False
         return True
 
     def missing(self, sequence: Sequence) -> int:

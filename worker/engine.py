@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from worker.cache.boundaries import BoundaryEvent
+from worker.cache.scope import CacheScope
 from worker.errors import EngineBroken, RequestFailed
 from worker.progress import Counters, Progress, Valued
 from worker.scheduler import Scheduler
@@ -106,6 +107,14 @@ class _Abort:
     sequence_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Pin:
+    key: bytes
+    scope: CacheScope
+    tokens: bytes
+    ttl_s: float
+
+
 class Engine:
     """Runs a scheduler and a runner until `stop`. submit and abort may be called from any thread.
 
@@ -123,7 +132,7 @@ class Engine:
         self._runner = runner
         self._on_report = on_report
         self._clock = clock
-        self._commands: deque[_Submit | _Abort] = deque()
+        self._commands: deque[_Submit | _Abort | _Pin] = deque()
         self._wake = threading.Condition()
         self._stopping = False
         self._on_death: Callable[[], object] = _nothing
@@ -165,6 +174,10 @@ class Engine:
     def abort(self, sequence_ids: list[int]) -> None:
         """Ends sequences without a word; ids that have ended are ignored."""
         self._command([_Abort(one) for one in sequence_ids])
+
+    def pin(self, key: bytes, scope: CacheScope, tokens: bytes, ttl_s: float) -> None:
+        """Keeps a prefix's pages under a key for so long, if they fit; 0: no longer."""
+        self._command([_Pin(key, scope, tokens, ttl_s)])
 
     def snapshot(self) -> tuple[list[BoundaryEvent], int]:
         """Returns the boundaries in the cache and the number of the last event."""
@@ -265,7 +278,7 @@ class Engine:
         with self._wake:
             self._wake.notify()
 
-    def _command(self, commands: list[_Submit] | list[_Abort]) -> None:
+    def _command(self, commands: list[_Submit] | list[_Abort] | list[_Pin]) -> None:
         with self._wake:
             self._commands.extend(commands)
             self._wake.notify()
@@ -279,6 +292,8 @@ class Engine:
                 self._awaiting_admission.add(command.spec.id)
                 self._stopwatch.came(command.spec.id, self._clock())
                 self._scheduler.add(command.spec)
+            elif isinstance(command, _Pin):
+                self._scheduler.pin(command.key, command.scope, command.tokens, command.ttl_s)
             else:
                 self._abort(command.sequence_id)
         return taken

@@ -43,7 +43,8 @@ class SchedulerLimits:
 
     short_share: of a step's budget, what short prompts may take from long ones. whole_prompts: a
     step computes all of a prompt or nothing; then its budget holds the longest one. append_forced:
-    what a grammar forces is appended, not sampled; the answers are the same.
+    what a grammar forces is appended, not sampled; the answers are the same. pinned_share: of all
+    pages, how many sessions may hold between their requests.
     """
 
     max_step_tokens: int
@@ -51,6 +52,7 @@ class SchedulerLimits:
     short_share: float = 0.5
     whole_prompts: bool = False
     append_forced: bool = True
+    pinned_share: float = 0.25
 
     @property
     def short_tokens(self) -> int:
@@ -76,7 +78,8 @@ class Scheduler:
         self.limits = limits
         self.counters = Counters()
         self.guidance = Guidance(masks or Masks(), appends=limits.append_forced)
-        self._pages = Allotment(cache)
+        self._pages = Allotment(cache, limits.pinned_share)
+        self.pin = self._pages.pin
         self._order = make_order(
             order, cache, limits.short_tokens, slack_tokens=limits.max_step_tokens
         )

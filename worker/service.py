@@ -226,7 +226,9 @@ class Service:
         except Exception:
             self._defect(request)
         else:
-            self._programs.close(submission, program, run)
+            kept = self._programs.close(submission, program, run)
+            if kept is not None and self._engine is not None:
+                self._engine.pin(kept.key, run.scope, kept.tokens, kept.ttl_s)
             self._end(request, "done")
             request.outlet.done(request.request_id, run.usage)
             request.outlet.flush([])

@@ -60,9 +60,7 @@ class PageScores:
         if score.best is not None:
             entry.best[slot] = score.best
 
-    def known(
-        self, pages: SequenceOf[int], tokens: array[int], start: int = 0
-    ) -> list[TokenScore]:
+    def known(self, pages: SequenceOf[int], tokens: array[int], start: int = 0) -> list[TokenScore]:
         """Returns the scores of tokens 1, 2, ... that these pages have, up to the first gap.
 
         start: those of so many first tokens don't matter.

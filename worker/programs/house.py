@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -14,11 +15,20 @@ from worker.errors import InvalidRequest
 from worker.programs.desk import Desk
 from worker.programs.run import ProgramRun, State, Surroundings
 from worker.programs.sessions import Sessions
-from worker.programs.tape import Tape, Writer
+from worker.programs.tape import Tape, Writer, packed
 from worker.request import FinishReason
 from worker.submission import NodeOutput, Output, ProgramInput, Submission
 
 _decoder = msgspec.json.Decoder(Program)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Whose pages are kept: under a key, of packed ids, for so long; 0: no longer."""
+
+    key: bytes
+    tokens: bytes
+    ttl_s: float
 
 
 class Programs:
@@ -55,11 +65,15 @@ class Programs:
         given = {(node.name, node.index): node for node in asked.nodes}
         return ProgramRun(program, state, around, desk, given)
 
-    def close(self, submission: Submission, asked: ProgramInput, run: ProgramRun) -> None:
-        """Keeps what the next program goes on from, if that is wanted."""
+    def close(self, submission: Submission, asked: ProgramInput, run: ProgramRun) -> Kept | None:
+        """Keeps what the next program goes on from; returns the pages that are wanted for that."""
         session = asked.session
-        if session is not None and session.ttl_s:
+        if session is None:
+            return None
+        if session.ttl_s:
             self.sessions.keep(session.id, submission.namespace, run.state, session.ttl_s)
+        key = session.id.encode() + b"/" + submission.namespace
+        return Kept(key, packed(run.state.tape.ids), float(session.ttl_s))
 
 
 def node_output(node: NodeOutput) -> Output:

@@ -94,6 +94,11 @@ class ProgramRun:
         self._prompt_tokens = self._cached_tokens = 0
 
     @property
+    def scope(self) -> CacheScope:
+        """Where its pages are shared."""
+        return self._around.scope
+
+    @property
     def usage(self) -> Usage:
         """Tokens so far: in front of every generation, of them cached, and generated."""
         return Usage(self._prompt_tokens, self._cached_tokens, self._generated)
@@ -302,15 +307,14 @@ class ProgramRun:
         common = self._program.sampling
         seed = node.seed
         if seed is None:
-            place = self._places[id(node)]
-            word = hashlib.blake2b(f"{common.seed or 0}/{place}".encode(), digest_size=8)
-            seed = int.from_bytes(word.digest(), "little")
+            seed = common.seed or 0
+        word = hashlib.blake2b(f"{seed}/{self._places[id(node)]}".encode(), digest_size=8)
         return Sampling(
             temperature=_first_of(node.temperature, common.temperature, 1.0),
             top_p=_first_of(node.top_p, common.top_p, 1.0),
             top_k=max(int(_first_of(node.top_k, common.top_k, 0)), 0),
             min_p=_first_of(node.min_p, common.min_p, 0.0),
-            seed=seed % 2**64,
+            seed=int.from_bytes(word.digest(), "little"),
         )
 
     def _count(self, tally: Tally, prompt_tokens: int, cached_tokens: int) -> None:

@@ -22,7 +22,7 @@ class _Kept:
 class Sessions:
     """States by id, each in its tenant's namespace. The longest unused ones give way beyond `most`.
 
-    Their K/V lies in the prefix cache, where it may be evicted: then it is computed again.
+    Their pages are pinned by the engine, as far as there is room; others are computed again.
     """
 
     def __init__(self, clock: Callable[[], float], most: int = MAX_SESSIONS) -> None:

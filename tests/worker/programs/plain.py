@@ -5,6 +5,7 @@ What docs/programs.md says, once more and as plainly as can be: the truth of the
 
 from __future__ import annotations
 
+import codecs
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +40,7 @@ class Plain:
             for one in range(tokenizer.vocab_size)
             if self.spelled[one] and one not in tokenizer.special_ids
         ]
+        self.plain_set = set(self.plain_ids)
         self.spelled_plain = {self.spelled[one] for one in self.plain_ids}
         self.values: dict[str, str] = {}
         self.scores: dict[str, list[float]] = {}
@@ -124,10 +126,15 @@ class Plain:
                 for one in self.plain_ids
                 if self.spelled[one].startswith(left) or left.startswith(self.spelled[one])
             ]
-        else:
-            # Behind a taken-back token special ones stay closed, but for the end.
-            allowed = sorted({*self.plain_ids, *self.tokenizer.eos_ids})
-        return allowed[int(row[torch.tensor(allowed)].argmax())]
+            return allowed[int(row[torch.tensor(allowed)].argmax())]
+        # Behind a taken-back token: whole characters, and of special tokens only the end.
+        so_far = b"".join(self.spelled[one] for one in made)
+        for token in row.argsort(descending=True).tolist():
+            if token in self.tokenizer.eos_ids and is_text(so_far, whole=True):
+                return int(token)
+            if token in self.plain_set and is_text(so_far + self.spelled[token]):
+                return int(token)
+        raise AssertionError("no token goes on")
 
     def cut(self, text: str, node: Node) -> str:
         found = [text.index(stop) for stop in stops(node) if stop in text]
@@ -197,6 +204,15 @@ class Plain:
     def of_tokens(self, ids: list[int], first: int) -> list[float]:
         table = self.logprobs(ids)
         return [float(table[place - 1, ids[place]]) for place in range(first, len(ids))]
+
+
+def is_text(data: bytes, *, whole: bool = False) -> bool:
+    """Whether it is UTF-8, up to a character that is not finished."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(data, final=whole)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def stops(node: Node) -> list[str]:

@@ -243,3 +243,21 @@ async def test_a_session_goes_on_where_it_stood_and_is_its_tenants_own(both: Bot
         assert own.error is None
         gone = await bench.run([gen("y")], session=kept, namespace=b"a")
         assert isinstance(gone.error, SessionLost)
+
+
+async def test_a_sessions_pages_stay_while_others_fill_the_cache_and_go_with_it(both: Both) -> None:
+    opening = text("Once upon a time there was a tree. " * 20)
+    async with Bench(both.model, both.tokenizer, None, num_pages=64) as bench:
+        await bench.run([opening, gen("a", 4)], session=Session("s", 60))
+        held = bench.engine.load.used_pages
+        assert held >= 10
+        for number in range(12):
+            noise = text(f"{number} quite another beginning of a text " * 20)
+            assert (await bench.run([noise, gen("x", 4)])).error is None
+        again = await bench.run([gen("b", 4)], session=Session("s", 0, resumes=True))
+        assert again.last("b").cached_tokens >= 16 * held
+        await bench.quiet()
+        # A program that needs all of the pool has it, whatever is kept.
+        await bench.run([opening, gen("a", 4)], session=Session("t", 60))
+        large = text("A very long text indeed, word by word. " * 95)
+        assert (await bench.run([large, gen("x", 4)])).error is None
