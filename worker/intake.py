@@ -94,8 +94,7 @@ class Intake:
 
     def programs(self) -> Programs:
         """Returns where this model's programs are run."""
-        writer = Writer(self._tokenizer, self._template)
-        return Programs(writer, self._max_model_len, scope_of)
+        return Programs(Writer(self._tokenizer, self._template, self._max_model_len), scope_of)
 
     def prepare(self, submission: Submission) -> Prepared:
         """Returns the request in tokens. Raises InvalidRequest, ContextLengthExceeded."""

@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 from worker.errors import InvalidRequest, RequestFailed
 from worker.grammar.compiled import Grammar
@@ -14,6 +16,10 @@ from worker.programs.values import Stream
 from worker.progress import Progress
 from worker.sequence import SequenceSpec
 from worker.submission import Constraint, NodeOutput
+
+# Sequences that a program has in the engine at once; the others wait here, and hold up nobody.
+MAX_AT_ONCE = 64
+Found = TypeVar("Found")
 
 
 @dataclass(slots=True)
@@ -45,11 +51,14 @@ class Desk:
     ids: Iterator[int]
     grammars: Compiler
     _lines: dict[int, _Line] = field(default_factory=dict)
+    _waiting: deque[SequenceSpec] = field(default_factory=deque)
+    _entered: set[int] = field(default_factory=set)
+    _one: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def live(self) -> list[int]:
         """Sequences that may still be in the engine."""
-        return list(self._lines)
+        return list(self._entered)
 
     def submit(self, specs: Sequence[SequenceSpec]) -> list[Stream]:
         """As Port.submit."""
@@ -57,14 +66,18 @@ class Desk:
         for spec in specs:
             line = self._lines[spec.id] = _Line()
             lines.append(line)
-        self.enter(specs)
+        self._waiting.extend(specs)
+        self._fill()
         return lines
 
     def abort(self, ids: Sequence[int]) -> None:
         """As Port.abort; those that have ended are left alone."""
         left = [one for one in ids if self._lines.pop(one, None) is not None]
-        if left:
-            self.leave(left)
+        entered = [one for one in left if one in self._entered]
+        self._entered.difference_update(entered)
+        if entered:
+            self.leave(entered)
+        self._fill()
 
     def give(self, output: NodeOutput) -> None:
         """As Port.give."""
@@ -77,9 +90,25 @@ class Desk:
     async def compile(self, constraint: Constraint) -> Grammar:
         """As Port.compile."""
         try:
-            return await asyncio.to_thread(self.grammars.compile, constraint)
+            return await self.beside(partial(self.grammars.compile, constraint))
         except InvalidRequest as error:
             raise InvalidRequest("program", error.message) from error
+
+    async def beside(self, work: Callable[[], Found]) -> Found:
+        """As Port.beside. One piece of work of a program at a time: threads are for everybody."""
+        async with self._one:
+            return await asyncio.to_thread(work)
+
+    def _fill(self) -> None:
+        """Gives the engine as many sequences as may be there."""
+        going = []
+        while self._waiting and len(self._entered) < MAX_AT_ONCE:
+            spec = self._waiting.popleft()
+            if spec.id in self._lines:
+                self._entered.add(spec.id)
+                going.append(spec)
+        if going:
+            self.enter(going)
 
     # ------------------------------------------------------------------ what the engine tells
 
@@ -98,3 +127,5 @@ class Desk:
         line.arrived.set()
         if isinstance(news, RequestFailed) or news.finish is not None:
             del self._lines[sequence_id]
+            self._entered.discard(sequence_id)
+            self._fill()

@@ -37,12 +37,10 @@ class Programs:
     def __init__(
         self,
         writer: Writer,
-        max_model_len: int,
         scope: Callable[[Submission], CacheScope],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._writer = writer
-        self._max_model_len = max_model_len
         self._scope = scope
         self._clock = clock
         self.sessions = Sessions(clock)
@@ -54,16 +52,23 @@ class Programs:
             state = self.sessions.take(session.id, namespace)
         else:
             state = State(Tape(self._writer))
-        program = await asyncio.to_thread(_read, asked.source)
+        program = await asyncio.to_thread(self._read, asked.source)
         around = Surroundings(
             self._writer,
             self._scope(submission),
             submission.share.priority,
-            self._max_model_len,
             self._clock,
         )
         given = {(node.name, node.index): node for node in asked.nodes}
         return ProgramRun(program, state, around, desk, given)
+
+    def _read(self, source: bytes) -> Program:
+        self._writer.warm()
+        try:
+            return _decoder.decode(source)
+        except (msgspec.DecodeError, RecursionError) as error:
+            message = f"This worker can't read the program: {error}"
+            raise InvalidRequest("program", message) from error
 
     def close(self, submission: Submission, asked: ProgramInput, run: ProgramRun) -> Kept | None:
         """Keeps what the next program goes on from; returns the pages that are wanted for that."""
@@ -79,10 +84,3 @@ class Programs:
 def node_output(node: NodeOutput) -> Output:
     """Returns what a link is given for a node; the last one ends the request's choice."""
     return Output(0, "", [], finish=None if node.name else FinishReason.STOP, nodes=(node,))
-
-
-def _read(source: bytes) -> Program:
-    try:
-        return _decoder.decode(source)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidRequest("program", f"This worker can't read the program: {error}") from error

@@ -15,7 +15,8 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from proto.program import Fork, Gen, Message, Node, Part, Program, Select, Text
 from worker.cache.scope import CacheScope
@@ -30,6 +31,14 @@ from worker.request import FinishReason, Sampling, Stopping
 from worker.sequence import SequenceSpec, unpack_tokens
 from worker.submission import Constraint, Language, NodeOutput, Resumed, StopRules, Usage
 from worker.text.detokenizer import Detokenizer
+
+# Characters that are read without leaving the event loop (about a millisecond).
+INLINE_CHARS = 4096
+# Of all texts and choices that a program's nodes hold, variables put in.
+MAX_CHARS = 32 * 1024 * 1024
+# Selects at once: each one keeps its choices' ids, and what stands before them each time.
+SELECTS_AT_ONCE = 8
+Found = TypeVar("Found")
 
 
 class Port(Protocol):
@@ -50,6 +59,9 @@ class Port(Protocol):
     async def compile(self, constraint: Constraint) -> Grammar:
         """Returns a grammar. Raises InvalidRequest."""
 
+    async def beside(self, work: Callable[[], Found]) -> Found:
+        """Returns what takes long, done beside the event loop."""
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
@@ -58,7 +70,6 @@ class Surroundings:
     writer: Writer
     scope: CacheScope
     rank: int
-    max_model_len: int
     clock: Callable[[], float]
 
 
@@ -92,6 +103,8 @@ class ProgramRun:
         self._began_s = around.clock()
         self._generated = 0
         self._prompt_tokens = self._cached_tokens = 0
+        self._num_chars = 0
+        self._selects = asyncio.Semaphore(SELECTS_AT_ONCE)
 
     @property
     def scope(self) -> CacheScope:
@@ -144,18 +157,23 @@ class ProgramRun:
                 await self._select(node, tape)
 
     async def _joined(self, parts: Sequence[Part]) -> str:
-        return "".join(
-            [one if isinstance(one, str) else await self._values[one.var] for one in parts]
-        )
+        found = [one if isinstance(one, str) else await self._values[one.var] for one in parts]
+        num_chars = sum(map(len, found))
+        self._around.writer.check_room(num_chars)
+        self._num_chars += num_chars
+        if self._num_chars > MAX_CHARS:
+            raise InvalidRequest(
+                "program",
+                f"The program's texts have more than {MAX_CHARS} characters together.",
+            )
+        return "".join(found)
 
     async def _gen(self, node: Gen, tape: Tape) -> None:
         tally = Tally(self._now())
-        start = tape.start(heals=self._program.heal)
-        prompt_len = len(start.ids)
-        if prompt_len + node.max_tokens > self._around.max_model_len:
-            raise ContextLengthExceeded(
-                prompt_len, self._around.max_model_len, "program", node.max_tokens
-            )
+        start = await self._read(tape.num_unread, partial(tape.start, heals=self._program.heal))
+        prompt_len, longest = len(start.ids), self._around.writer.max_model_len
+        if prompt_len + node.max_tokens > longest:
+            raise ContextLengthExceeded(prompt_len, longest, "program", node.max_tokens)
         grammar = await self._grammar(node, start)
         values: list[tuple[list[int], str]] = list(
             await asyncio.gather(
@@ -210,13 +228,14 @@ class ProgramRun:
     async def _select(self, node: Select, tape: Tape) -> None:
         tally = Tally(self._now())
         texts = [await self._joined(choice) for choice in node.choices]
-        tape.open()
+        await self._read(tape.num_unread, tape.open)
         given = self._given.get((node.name, 0))
         if given is not None and given.finish is not None:
             self._count(tally, given.prompt_tokens, given.cached_tokens)
             best = given.choice
         else:
-            best, scores = await self._best(node, tape, texts, tally)
+            async with self._selects:
+                best, scores = await self._best(node, tape, texts, tally)
             output = NodeOutput(node.name, 0, texts[best], finish=FinishReason.STOP, choice=best)
             self._port.give(
                 replace(
@@ -234,13 +253,13 @@ class ProgramRun:
     async def _best(
         self, node: Select, tape: Tape, texts: Sequence[str], tally: Tally
     ) -> tuple[int, list[float]]:
-        ids = [tape.choice(text) for text in texts]
-        longest = max(map(len, ids))
-        if longest >= self._around.max_model_len:
-            raise ContextLengthExceeded(longest, self._around.max_model_len, "program")
-        first = scored_from(tape.choice(""), ids)
+        size = (1 + len(texts)) * tape.num_unread + sum(map(len, texts))
+        text, *ids = await self._read(size, partial(self._ids, tape, texts))
+        first = scored_from(text, ids)
         tokens = [one[first:] for one in ids]
-        logprobs = await self._scores(ids, first, tally)
+        # A text's very first token has a likelihood behind nothing only.
+        lead = [] if first else self._nothing()
+        logprobs = await self._scores([lead + one for one in ids], first or len(lead), tally)
         if node.method == "token_length_normalized":
             return by_mean(logprobs)
         if node.method == "greedy_token_selection":
@@ -248,6 +267,21 @@ class ProgramRun:
         bare = self._nothing()
         alone = await self._scores([bare + one for one in tokens], len(bare), tally)
         return by_gain(logprobs, alone)
+
+    def _ids(self, tape: Tape, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of a branch alone and with each of the texts behind it."""
+        found, longest = [], self._around.writer.max_model_len
+        for text in ("", *texts):
+            found.append(tape.choice(text))
+            if not found[0]:
+                raise InvalidRequest("program", "Something must stand before what is chosen.")
+            if len(found[-1]) >= longest:
+                raise ContextLengthExceeded(len(found[-1]), longest, "program")
+        return found
+
+    async def _read(self, num_chars: int, work: Callable[[], Found]) -> Found:
+        """Returns what is made of so much text; beside the event loop where that is long."""
+        return work() if num_chars <= INLINE_CHARS else await self._port.beside(work)
 
     def _nothing(self) -> list[int]:
         """An empty text: what stands in front of every text, or the end of another."""

@@ -15,10 +15,10 @@ from worker.text.agreement import common_length
 def scored_from(text: Sequence[int], choices: Sequence[Sequence[int]]) -> int:
     """Returns how many leading ids all choices share with the text; at least one is left of each.
 
-    text: the ids without a choice; choices: the ids with each of them. At least 1.
+    text: the ids without a choice; choices: the ids with each of them.
     """
     shared = min(common_length(text, choice) for choice in choices)
-    return max(min(shared, min(map(len, choices)) - 1), 1)
+    return min(shared, min(map(len, choices)) - 1)
 
 
 def by_mean(logprobs: Sequence[Sequence[float]]) -> tuple[int, list[float]]:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from worker.errors import ChatUnsupported, InvalidRequest
+from worker.errors import ChatUnsupported, ContextLengthExceeded, InvalidRequest
 from worker.text.chat import ChatTemplate
 from worker.text.tokenizer import Tokenizer
 
@@ -24,9 +24,18 @@ from worker.text.tokenizer import Tokenizer
 class Writer:
     """Writes for one model. Safe to use from several threads. template None: it knows no chats."""
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, template: ChatTemplate | None, max_model_len: int
+    ) -> None:
         self.tokenizer = tokenizer
+        self.max_model_len = max_model_len
         self._template = template
+
+    def check_room(self, num_chars: int) -> None:
+        """Raises ContextLengthExceeded where a text of so many characters surely doesn't fit."""
+        fewest = self.tokenizer.fewest_of(num_chars)
+        if fewest > self.max_model_len:
+            raise ContextLengthExceeded(f"at least {fewest}", self.max_model_len, "program")
 
     @property
     def template(self) -> ChatTemplate:
@@ -34,6 +43,10 @@ class Writer:
         if self._template is None:
             raise ChatUnsupported
         return self._template
+
+    def warm(self) -> None:
+        """Finds once, in a moment, what `grows` looks for."""
+        self._spelled  # noqa: B018
 
     def literal(self, text: str, *, inner: bool) -> list[int]:
         """Returns a text's ids behind others, or with what the tokenizer puts in front of all."""
@@ -81,7 +94,7 @@ class _Message:
 
 @dataclass(slots=True)
 class Tape:
-    """A branch's. messages: those that are over; current: the one under way.
+    """A branch's. messages: those that are over; current: the one under way. num_chars: of it all.
 
     anchor: the last message whose content was generated into the ids. is_open: the ids reach into
     the current message.
@@ -95,6 +108,7 @@ class Tape:
     anchor: int | None = None
     is_open: bool = False
     plain: list[str] = field(default_factory=list)
+    num_chars: int = 0
 
     def copy(self) -> Tape:
         """Returns another branch that goes on from here."""
@@ -115,8 +129,15 @@ class Tape:
         whole = [*self.messages, *([self.current] if self.current else [])]
         return "\n".join(message.content for message in whole)
 
+    @property
+    def num_unread(self) -> int:
+        """Characters that are read before the next generation."""
+        is_closed = self.current is not None and not self.is_open
+        told = sum(len(one.content) for one in self.messages) if is_closed else 0
+        return told + len(self.pending)
+
     def append(self, text: str) -> None:
-        """Appends literal text."""
+        """Appends literal text. Raises ContextLengthExceeded."""
         self._extend(text)
         if self.current is None or self.current.role == "assistant":
             self.pending += text
@@ -198,6 +219,8 @@ class Tape:
         return [*self.ids, *self.writer.literal(text, inner=bool(self.ids))]
 
     def _extend(self, text: str) -> None:
+        self.num_chars += len(text)
+        self.writer.check_room(self.num_chars)
         if self.current is not None:
             self.current.content += text
         else:

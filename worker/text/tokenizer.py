@@ -193,8 +193,11 @@ class Tokenizer:
 
         0 where something may shorten the text first.
         """
-        size = len(text.encode("utf-8", "replace")) if self._keeps_length else 0
-        return size // self._longest_token if size else 0
+        return self.fewest_of(len(text.encode("utf-8", "replace")))
+
+    def fewest_of(self, num_bytes: int) -> int:
+        """Returns the same for a text of so many bytes."""
+        return num_bytes // self._longest_token if num_bytes and self._keeps_length else 0
 
     def token_bytes(self, token_id: int) -> bytes:
         """Returns the token's own bytes, which need not be whole characters.

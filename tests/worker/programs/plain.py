@@ -172,15 +172,16 @@ class Plain:
                     min(len(bare), len(one)),
                 ),
             )
-        first = max(min(first, min(map(len, ids)) - 1), 1)
-        rows = [self.of_tokens(one, first) for one in ids]
+        first = min(first, min(map(len, ids)) - 1)
+        nothing = list(self.tokenizer.lead) or sorted(self.tokenizer.eos_ids)[:1]
+        front = [] if first else nothing
+        rows = [self.of_tokens(front + one, first or len(front)) for one in ids]
         means = [sum(row) / len(row) for row in rows]
         method = node.get("method", "token_length_normalized")
         if method == "token_length_normalized":
             scores, best = means, max(range(len(means)), key=lambda n: (means[n], -n))
         elif method == "unconditional_likelihood_normalized":
-            lead = list(self.tokenizer.lead) or sorted(self.tokenizer.eos_ids)[:1]
-            alone = [self.of_tokens(lead + one[first:], len(lead)) for one in ids]
+            alone = [self.of_tokens(nothing + one[first:], len(nothing)) for one in ids]
             scores = [mean - sum(row) / len(row) for mean, row in zip(means, alone, strict=True)]
             best = max(range(len(scores)), key=lambda n: (scores[n], -n))
         else:
