@@ -7,6 +7,7 @@ from tests.planted.caches import FAULTS as CACHES
 from tests.planted.computing import FAULTS as COMPUTING
 from tests.planted.fault import Fault
 from tests.planted.grammar import FAULTS as GRAMMAR
+from tests.planted.parts import FAULTS as PARTS
 from tests.planted.planning import FAULTS as PLANNING
 from tests.planted.ranks import FAULTS as RANKS
 from tests.planted.scores import FAULTS as SCORES
@@ -23,4 +24,5 @@ FAULTS: tuple[Fault, ...] = (
     *TURNS,
     *RANKS,
     *GRAMMAR,
+    *PARTS,
 )

@@ -63,6 +63,7 @@ def test_a_template_that_knows_none_is_told_in_words_and_counts_as_many_messages
         assert asked.tools == []
         assert [one["role"] for one in asked.messages] == [first["role"], "assistant", "user"]
         assert '"name": "look"' in asked.messages[0]["content"]
+        assert "seen" in asked.messages[2]["content"]
         assert "strict" not in asked.messages[0]["content"]
 
 
