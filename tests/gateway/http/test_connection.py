@@ -130,6 +130,17 @@ async def test_a_hang_up_behind_a_pipelined_request_frees_the_first_one(stuck: L
     assert stuck.metric("accepted_requests_total") == 1
 
 
+@pytest.mark.parametrize("size", [70_000, 150_000, 400_000, 1_000_000])
+async def test_a_hang_up_behind_a_large_body_is_seen(stuck: Live, size: int) -> None:
+    async with connected(stuck) as (_, writer):
+        whole = request(body=BODY + b" " * size)
+        writer.write(whole[:100])
+        await asyncio.sleep(0.02)
+        writer.write(whole[100:])
+        await stuck.until(lambda: stuck.gateway.fleet.in_flight == 1)
+    await stuck.until(lambda: stuck.gateway.fleet.in_flight == 0)
+
+
 @pytest.mark.parametrize("behind", [request(), request()[:20], b"\x00 no request"])
 async def test_what_stands_behind_a_request_is_not_answered_and_the_connection_closes(
     live: Live, behind: bytes
