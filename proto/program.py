@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -87,6 +88,17 @@ class Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="o
 
 
 Node = Text | Gen | Select | Message | Fork
+
+
+def walk(nodes: Iterable[Node]) -> Iterator[Node]:
+    """The nodes and all that they hold, in the document's order."""
+    for node in nodes:
+        yield node
+        if isinstance(node, Message):
+            yield from walk(node.body)
+        elif isinstance(node, Fork):
+            for branch in node.branches:
+                yield from walk(branch)
 
 
 class ProgramSampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

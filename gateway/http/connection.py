@@ -140,6 +140,8 @@ class Connection(HttpToolsProtocol):
         if self.cycle.response_complete:
             self._close_in(None)
         super().on_message_complete()
+        # uvicorn stops reading behind a large piece, and then nobody would see a hang-up.
+        self.flow.resume_reading()
 
     # ------------------------------------------------------------------ and what we make of it
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol, TypeVar
 
-from proto.program import Fork, Gen, Message, Node, Part, Program, Select, Text
+from proto.program import Fork, Gen, Message, Node, Part, Program, Select, Text, walk
 from worker.cache.scope import CacheScope
 from worker.choice import Choice
 from worker.errors import ContextLengthExceeded, InvalidRequest
@@ -97,7 +97,7 @@ class ProgramRun:
         self._around = around
         self._port = port
         self._given = given
-        self._places = {id(node): place for place, node in enumerate(_all(program.program))}
+        self._places = {id(node): place for place, node in enumerate(walk(program.program))}
         self._values: dict[str, asyncio.Future[str]] = {}
         self._group = asyncio.TaskGroup()
         self._began_s = around.clock()
@@ -122,7 +122,7 @@ class ProgramRun:
         for name, value in self.state.values.items():
             self._values[name] = loop.create_future()
             self._values[name].set_result(value)
-        for node in _all(self._program.program):
+        for node in walk(self._program.program):
             if isinstance(node, Gen | Select):
                 self._values[node.name] = loop.create_future()
         try:
@@ -374,17 +374,6 @@ def _constraint(node: Gen) -> Constraint | None:
     if node.json_schema is not None:
         return Constraint(Language.JSON_SCHEMA, json.dumps(node.json_schema))
     return None
-
-
-def _all(nodes: Sequence[Node]) -> Iterator[Node]:
-    """The nodes in the document's order."""
-    for node in nodes:
-        yield node
-        if isinstance(node, Message):
-            yield from _all(node.body)
-        elif isinstance(node, Fork):
-            for branch in node.branches:
-                yield from _all(branch)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -70,20 +70,8 @@ class Delta(Struct, frozen=True, tag_field="event", tag="delta"):
     text: str
 
 
-class Ended(Struct, frozen=True, tag_field="event", tag="node"):
+class Ended(NodeObject, frozen=True, tag_field="event", tag="node"):
     """A node has its value."""
-
-    name: str
-    op: str
-    index: int
-    value: str
-    finish_reason: str | None
-    tokens: int
-    prompt_tokens: int
-    cached_tokens: int
-    started_s: float
-    ended_s: float
-    scores: list[float] | UnsetType = UNSET
 
 
 class Done(Struct, frozen=True, tag_field="event", tag="done"):

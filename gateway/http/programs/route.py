@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -22,7 +22,7 @@ from gateway.request import Ask, Decoding, ProgramPrompt, Sampling, Session, Sto
 from gateway.routing.prefix import Chain, Scope, chat_chain, text_chain
 from gateway.routing.route import Want
 from gateway.tenant_config import PolicyConfig
-from proto.program import Fork, Gen, Message, Node, Part, Program, Select, Text
+from proto.program import Gen, Message, Node, Part, Program, Select, Text, walk
 
 # Of a worker's credit; more runs side by side if there is room.
 _MAX_WIDTH = 16
@@ -111,23 +111,13 @@ def _source(request: ProgramRequest, seed: int) -> bytes:
 
 
 def _shape(request: ProgramRequest, session: Session | None) -> Shape:
-    named = [node for node in _all(request.program) if isinstance(node, Gen | Select)]
+    named = [node for node in walk(request.program) if isinstance(node, Gen | Select)]
     return Shape(
         {node.name: node.n if isinstance(node, Gen) else 1 for node in named},
         frozenset(node.name for node in named if isinstance(node, Select)),
         session.id if session else "",
         session.ttl_s if session else 0,
     )
-
-
-def _all(nodes: Iterable[Node]) -> Iterator[Node]:
-    for node in nodes:
-        yield node
-        if isinstance(node, Message):
-            yield from _all(node.body)
-        elif isinstance(node, Fork):
-            for branch in node.branches:
-                yield from _all(branch)
 
 
 def _literal_messages(nodes: Sequence[Node]) -> Iterator[dict[str, object]]:
