@@ -70,7 +70,8 @@ def _of_format(asked: ResponseFormat, limits: LimitConfig) -> Constraint | None:
 
 
 def _of_structured(asked: StructuredOutputs, limits: LimitConfig) -> Constraint:
-    given = {name: value for name in asked.__struct_fields__ if (value := getattr(asked, name))}
+    fields = {name: getattr(asked, name) for name in asked.__struct_fields__}
+    given = {name: value for name, value in fields.items() if value not in (None, False, "")}
     if len(given) != 1:
         names = ", ".join(asked.__struct_fields__)
         raise invalid("structured_outputs", f"expected exactly one of {names}")

@@ -66,8 +66,14 @@ class GatedCompiler(Compiler):
 class House:
     """A worker but for its model and its door, on its own threads."""
 
-    def __init__(self, folder: Path, tokenizer: Tokenizer, grammars: GatedCompiler) -> None:
-        template = ChatTemplate.load(folder, tokenizer)
+    def __init__(
+        self,
+        folder: Path,
+        tokenizer: Tokenizer,
+        grammars: GatedCompiler,
+        template: ChatTemplate | None = None,
+    ) -> None:
+        template = template or ChatTemplate.load(folder, tokenizer)
         intake = Intake(tokenizer, template, 512, random.Random(0))
         intake.grammars = self.grammars = grammars
         self.service = Service(intake, tokenizer, ServiceLimits(8, 24))
@@ -86,9 +92,10 @@ class House:
         def on_report(report: StepReport) -> None:
             loop.call_soon_threadsafe(take, report)
 
+        self.runner = WeakRunner(256, 4, tokenizer.vocab_size)
         self.engine = Engine(
             Scheduler(self.cache, SchedulerLimits(64, 8), masks=self.masks),
-            WeakRunner(256, 4, tokenizer.vocab_size),
+            self.runner,
             on_report,
         )
         self.service.attach(self.engine)

@@ -97,7 +97,13 @@ def _schema(source: Source) -> Source:
 
 
 def _dialect(regex: str) -> str:
-    r"""The regex with ASCII digits for \d: nobody who writes it means the others."""
+    r"""The regex with ASCII digits for \d: nobody who writes it means the others.
+
+    Raises InvalidRequest for a backslash at its end, which the library would pass over.
+    """
+    if _ESCAPE.sub("", regex).endswith("\\"):
+        param, name = _FIELDS[Language.REGEX]
+        raise InvalidRequest(param, f"{name} can't be used: it ends in the middle of an escape.")
     return _ESCAPE.sub(lambda found: "[0-9]" if found[1] == "d" else found[0], regex)
 
 

@@ -80,7 +80,8 @@ class _Walk:
         limits = self.limits
         if node.n > limits.n:
             raise invalid(f"{place.path}.n", f"expected at most {limits.n}")
-        rules = [name for name in ("regex", "json_schema", "grammar") if getattr(node, name)]
+        given = {"regex": node.regex, "json_schema": node.json_schema, "grammar": node.grammar}
+        rules = [name for name, value in given.items() if value is not None]
         if len(rules) > 1:
             raise invalid(place.path, f"{rules[0]} and {rules[1]} exclude one another")
         check_depth(f"{place.path}.json_schema", node.json_schema, _MAX_SCHEMA_DEPTH)

@@ -79,6 +79,7 @@ def test_what_a_program_takes_is_counted() -> None:
         ([gen("1x")], "program[0].name"),
         ([gen("x", 0)], "program[0].max_tokens"),
         ([gen("x", regex="a", grammar="b")], "program[0]"),
+        ([gen("x", regex="a", json_schema={})], "program[0]"),
         ([gen("x", strange=1)], "program[0].strange"),
         ([select("x")], "program[0].choices"),
         ([select("x", "a", "")], "program[0].choices[1]"),

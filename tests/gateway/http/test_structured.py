@@ -52,6 +52,7 @@ def refused(limits: LimitConfig = LIMITS, **fields: Any) -> str | None:
         ),
         ({"structured_outputs": {"json_object": True}}, OBJECT),
         ({"structured_outputs": {"json": '{"type": "object"}'}}, OBJECT),
+        ({"structured_outputs": {"json": {}}}, Constraint(Language.JSON_SCHEMA, "{}")),
         ({"structured_outputs": {"regex": "a+"}}, Constraint(Language.REGEX, "a+")),
         (
             {"structured_outputs": {"grammar": "start: /a/"}},

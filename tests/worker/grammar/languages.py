@@ -119,6 +119,7 @@ def _deep(depth: int) -> dict[str, Any]:
 # Refused, each with a sentence that says these words.
 REFUSED: dict[str, tuple[Constraint, str]] = {
     "class": (Constraint(Language.REGEX, "["), "unclosed character class"),
+    "half an escape": (Constraint(Language.REGEX, "\\\\d\\"), "in the middle of an escape"),
     "look-ahead": (Constraint(Language.REGEX, "(?=a)b"), "look-around"),
     "back reference": (Constraint(Language.REGEX, r"(a)\1"), "backreferences"),
     "word border": (Constraint(Language.REGEX, r"a\bb"), "lookarounds"),
