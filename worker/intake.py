@@ -45,6 +45,8 @@ from worker.wants import GENERATES, Purpose, told
 MAX_CHOICES = 128
 MAX_TOP_LOGPROBS = 20
 
+# Where ids stand that aren't a prompt.
+_IDS = {Want.VALUES: "input", Want.TEXT: "tokens"}
 # In place of a digest, which is never empty: where the public part of a prompt ends.
 _PUBLIC_END = b""
 
@@ -185,7 +187,7 @@ class Intake:
         assert not isinstance(prompt, ProgramInput), "programs are run, not prepared"
         if len(prompt) % TOKEN_BYTES:
             raise InvalidRequest("prompt", "prompt holds a broken token id.")
-        self._check_ids(unpack_tokens(prompt), "prompt")
+        self._check_ids(unpack_tokens(prompt), _IDS.get(submission.want, "prompt"))
         boundaries = _named(submission, Unit.TOKENS, len(prompt) // TOKEN_BYTES)
         return _Encoded(prompt, _placed(boundaries, [one.count for one in boundaries]))
 

@@ -226,6 +226,7 @@ def test_tokens_and_text_are_told_by_every_task(reranker: tuple[Any, Path]) -> N
         assert scorer.usage(too_long, Want.TOKENS).prompt_tokens > scorer.plan.sizes.max_model_len
         assert scorer.scheduler.counters.steps == 0
     assert scorer.failure("no ids", Want.TEXT).param == "prompt"
+    assert scorer.failure(pack_tokens([10**6]), Want.TEXT).param == "tokens"
 
 
 def test_what_a_task_cannot_give_is_refused(reranker: tuple[Any, Path]) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
 from worker.errors import InvalidRequest, RequestFailed
 from worker.grammar.compiled import Grammar
 from worker.grammar.compiler import Compiler
+from worker.programs.beginning import Beginning
 from worker.programs.values import Stream
 from worker.progress import Progress
 from worker.sequence import SequenceSpec
@@ -43,13 +44,17 @@ class _Line:
 
 @dataclass(slots=True)
 class Desk:
-    """As Port. enter, leave: sequences to the engine, and back from it. send: to the client."""
+    """As Port. enter, leave: sequences to the engine, and back from it. send: to the client.
+
+    beginning: what the first sequence tells the gateway of.
+    """
 
     enter: Callable[[Sequence[SequenceSpec]], None]
     leave: Callable[[Sequence[int]], None]
     send: Callable[[NodeOutput], None]
     ids: Iterator[int]
     grammars: Compiler
+    beginning: Beginning | None = None
     _lines: dict[int, _Line] = field(default_factory=dict)
     _waiting: deque[SequenceSpec] = field(default_factory=deque)
     _entered: set[int] = field(default_factory=set)
@@ -66,6 +71,9 @@ class Desk:
         for spec in specs:
             line = self._lines[spec.id] = _Line()
             lines.append(line)
+        if self.beginning is not None and specs:
+            named = replace(specs[0], boundaries=self.beginning.within(specs[0].prompt))
+            specs, self.beginning = [named, *specs[1:]], None
         self._waiting.extend(specs)
         self._fill()
         return lines

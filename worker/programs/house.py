@@ -12,6 +12,7 @@ import msgspec
 from proto.program import Program
 from worker.cache.scope import CacheScope
 from worker.errors import InvalidRequest
+from worker.programs.beginning import Beginning, beginning_of
 from worker.programs.desk import Desk
 from worker.programs.run import ProgramRun, State, Surroundings
 from worker.programs.sessions import Sessions
@@ -52,7 +53,8 @@ class Programs:
             state = self.sessions.take(session.id, namespace)
         else:
             state = State(Tape(self._writer))
-        program = await asyncio.to_thread(self._read, asked.source)
+        program, beginning = await asyncio.to_thread(self._read, submission, asked)
+        desk.beginning = beginning
         around = Surroundings(
             self._writer,
             self._scope(submission),
@@ -62,13 +64,18 @@ class Programs:
         given = {(node.name, node.index): node for node in asked.nodes}
         return ProgramRun(program, state, around, desk, given)
 
-    def _read(self, source: bytes) -> Program:
+    def _read(
+        self, submission: Submission, asked: ProgramInput
+    ) -> tuple[Program, Beginning | None]:
         self._writer.warm()
         try:
-            return _decoder.decode(source)
+            program = _decoder.decode(asked.source)
         except (msgspec.DecodeError, RecursionError) as error:
             message = f"This worker can't read the program: {error}"
             raise InvalidRequest("program", message) from error
+        goes_on = asked.session is not None and asked.session.resumes
+        named = () if goes_on else submission.boundaries
+        return program, beginning_of(program.program, named, self._writer)
 
     def close(self, submission: Submission, asked: ProgramInput, run: ProgramRun) -> Kept | None:
         """Keeps what the next program goes on from; returns the pages that are wanted for that."""

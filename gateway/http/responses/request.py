@@ -180,7 +180,10 @@ def _messages(request: ResponsesRequest) -> list[Message]:
     lead = [] if request.instructions is None else [Message("system", request.instructions)]
     if isinstance(request.input, str):
         return [*lead, Message("user", request.input)]
-    return lead + messages_of(request.input)
+    told = lead + messages_of(request.input)
+    if not told:
+        raise invalid("input", "expected a message, or the output of a call")
+    return told
 
 
 def _tool(tool: ResponseTool) -> Tool:

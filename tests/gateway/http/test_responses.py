@@ -219,6 +219,7 @@ def test_an_answer_can_be_sent_back_as_the_sdk_has_it() -> None:
         ({"tools": [{"type": "function", "name": ""}]}, "tools[0].name"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"input": []}, "input"),
+        ({"input": [{"type": "reasoning", "summary": []}]}, "input"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from worker.model.interface import Model
 from worker.model.loading import LoadOptions, load
 from worker.programs.desk import MAX_AT_ONCE
 from worker.programs.run import INLINE_CHARS
+from worker.submission import NamedBoundary, ProgramInput, Submission, Unit
 from worker.text.chat import ChatTemplate
 from worker.text.tokenizer import Tokenizer
 
@@ -142,3 +144,16 @@ async def test_a_programs_sequences_enter_a_few_at_a_time_and_shut_nobody_out(bo
         bench.service.cancel(bench.record, 1000)
         await bench.quiet()
         assert not bench.service._by_sequence
+
+
+async def test_the_gateway_learns_what_is_cached_of_a_programs_beginning(both: Both) -> None:
+    front = "Once upon a time there was a tree, and nobody knew its name. " * 4
+    named = NamedBoundary(b"front", len(front), Unit.CHARS)
+    async with Bench(both.model, both.tokenizer, None) as bench:
+        program = [text(front), fork([text(" It"), gen("a")], [select("s", " x", " y")])]
+        told = json.dumps({"program": program, "sampling": {"temperature": 0}}).encode()
+        asked = ProgramInput(told, (), None)
+        bench.service.submit(bench.record, Submission(1, asked, boundaries=(named,)))
+        await bench.quiet()
+        [known] = bench.engine.snapshot()[0]
+        assert known.digest == b"front"
