@@ -12,6 +12,7 @@ TESTS = (
 
 scores = Room("worker/cache/scores.py", TESTS)
 allotment = Room("worker/allotment.py", TESTS)
+sequence = Room("worker/sequence.py", TESTS)
 scheduler = Room("worker/scheduler.py", TESTS)
 
 FAULTS: tuple[Fault, ...] = (
@@ -38,6 +39,18 @@ FAULTS: tuple[Fault, ...] = (
         "A prompt's scores differ in their last bits once they come from the cache.",
         'array("d", unknown)',
         'array("f", unknown)',
+    ),
+    scores.fault(
+        "best token of another score stays",
+        "A token that is the most likely one is told beside another that is said to be likelier.",
+        "        entry.best.pop(slot, None)\n",
+        "",
+    ),
+    allotment.fault(
+        "unscored tokens taken from behind the match",
+        "Where scores begin late, tokens count as cached that stand in no page.",
+        "self._scores.known(pages, tokens, unscored)[:limit]",
+        "self._scores.known(pages, tokens, unscored)",
     ),
     allotment.fault(
         "new pages keep another's scores",
@@ -70,6 +83,12 @@ FAULTS: tuple[Fault, ...] = (
         "An abort during the step that scores its prompt ends the engine.",
         "        if held is None:\n            return\n        following",
         "        assert held is not None\n        following",
+    ),
+    sequence.fault(
+        "step runs past where scores begin",
+        "The first tokens that are to be scored are computed without a score.",
+        "if self.wants_scores and unscored > 0:",
+        "if self.wants_scores and unscored > self.remaining:",
     ),
     scheduler.fault(
         "scores put beside the duplicate",

@@ -53,7 +53,8 @@ def expected_scores(prompt: list[int]) -> tuple[TokenScore, ...]:
 def score(digest: bytes, target: int) -> TokenScore:
     """What a token scores behind a prefix."""
     number = next_token(link(digest, target))
-    return TokenScore(-1 - number / VOCAB, 1 + number)
+    best = None if number % 2 else (target + 1, -number / VOCAB)
+    return TokenScore(-1 - number / VOCAB, 1 + number, best)
 
 
 class ChainRunner:

@@ -34,13 +34,20 @@ def test_a_page_that_is_handed_out_again_has_no_scores() -> None:
 
 
 def ask(
-    driver: Driver, prompt: list[int], max_tokens: int = 4, *, score: bool = True
+    driver: Driver, prompt: list[int], max_tokens: int = 4, *, score: bool = True, first: int = 1
 ) -> SequenceSpec:
-    """Submits a prompt to the chain model; it need not be scored."""
+    """Submits a prompt to the chain model; it need not be scored, or from its first token on."""
     number = len(driver.prompts) + 1
     driver.prompts[number], driver.output[number] = prompt, []
-    packed, stopping = pack_tokens(prompt), Stopping(max_tokens)
-    spec = SequenceSpec(number, CacheScope(), packed, GREEDY, stopping, score_prompt=score)
+    spec = SequenceSpec(
+        number,
+        CacheScope(),
+        pack_tokens(prompt),
+        GREEDY,
+        Stopping(max_tokens),
+        score_prompt=score,
+        scored_from=first,
+    )
     driver.scheduler.add(spec)
     return spec
 
@@ -79,8 +86,10 @@ class Told:
         self.driver = driver
         self.alive: dict[int, SequenceSpec] = {}
 
-    def ask(self, prompt: list[int], max_tokens: int, *, score: bool = True) -> None:
-        spec = ask(self.driver, prompt, max_tokens, score=score)
+    def ask(
+        self, prompt: list[int], max_tokens: int, *, score: bool = True, first: int = 1
+    ) -> None:
+        spec = ask(self.driver, prompt, max_tokens, score=score, first=first)
         self.alive[spec.id] = spec
 
     def step(self, plan: StepPlan, gone: int | None = None) -> None:
@@ -91,8 +100,9 @@ class Told:
         for progress in self.driver.scheduler.apply(self.driver.runner.run(plan, lambda: None)):
             number = progress.sequence_id
             output, prompt = self.driver.output[number], self.driver.prompts[number]
-            wanted = self.alive[number].score_prompt and not output
-            assert progress.prompt_scores == (expected_scores(prompt) if wanted else None)
+            spec = self.alive[number]
+            told = expected_scores(prompt)[spec.scored_from - 1 :]
+            assert progress.prompt_scores == (told if spec.score_prompt and not output else None)
             output += progress.tokens
             if progress.finish is not None:
                 del self.alive[number]
@@ -155,7 +165,8 @@ whats = st.sampled_from(["score", "score", "fill", "step", "step", "step", "abor
 # Few letters and pages, so that what a page held before is much like what it holds now; and prompts
 # that go on as others were answered.
 starts = st.lists(st.integers(0, 1), min_size=1, max_size=4)
-moves = st.tuples(whats, st.builds(tossed, starts, st.integers(0, 12)), st.integers(1, 6))
+firsts = st.just(1) | st.integers(1, 9)
+moves = st.tuples(whats, st.builds(tossed, starts, st.integers(0, 12)), st.integers(1, 6), firsts)
 
 
 @settings(max_examples=LIVES)
@@ -167,16 +178,17 @@ moves = st.tuples(whats, st.builds(tossed, starts, st.integers(0, 12)), st.integ
     moves=st.lists(moves, min_size=15, max_size=40),
 )
 def test_any_life_tells_every_prompt_its_scores_once_and_no_others(
-    *, kind: str, pages: int, size: int, budget: int, moves: list[tuple[str, list[int], int]]
+    *, kind: str, pages: int, size: int, budget: int, moves: list[tuple[str, list[int], int, int]]
 ) -> None:
     driver = Driver.make(kind, pages=pages, size=size, budget=budget, running=3)
     driver.runner = Coin(pages, size)
     told = Told(driver)
-    for what, prompt, number in moves:
+    for what, prompt, number, first in moves:
         max_tokens = min(number, pages * size - len(prompt))
         if what in ("score", "fill"):
             if max_tokens >= 1:
-                told.ask(prompt, max_tokens, score=what == "score")
+                begin = min(first, len(prompt))
+                told.ask(prompt, max_tokens, score=what == "score", first=begin)
         elif (plan := driver.scheduler.plan()) is not None:
             members = [row.sequence_id for row in plan.rows]
             if what == "fail":

@@ -58,7 +58,7 @@ class CacheLife(RuleBasedStateMachine):
         super().__init__()
         self.pool = PagePool(self.num_pages, self.page_size, keep_freed=True)
         cache = self.make(self.pool)
-        self.oracle = Oracle(cache)
+        self.oracle = Oracle(cache, keys_differ=self.keys_differ)
         self.now = 0.0
         self.pins = Pins(self.pool, 0.4, lambda: self.now)
         self.pinned: dict[bytes, tuple[CacheScope, list[int], list[int]]] = {}
