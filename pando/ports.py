@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from pando.errors import StartFailed
+
+QUIET_PORTS = range(15_000, 32_000)
+SPARE_TRIES = 200
 
 
 def refuse_taken_port(host: str, port: int) -> None:
@@ -23,12 +27,24 @@ def refuse_taken_port(host: str, port: int) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns so many ports of 127.0.0.1 on which nothing listens, all different."""
+    """Returns so many ports of 127.0.0.1 on which nothing listens, all different.
+
+    They are drawn from below those that systems give to outgoing connections, which could take one
+    before it is listened on. Raises StartFailed where too few are free.
+    """
+    found: list[int] = []
     with ExitStack() as stack:
-        listeners = [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
-        ]
-        return [int(listener.getsockname()[1]) for listener in listeners]
+        for port in random.SystemRandom().sample(QUIET_PORTS, count + SPARE_TRIES):
+            if len(found) == count:
+                break
+            with suppress(OSError):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+                found.append(port)
+    if len(found) < count:
+        raise StartFailed(
+            f"Of {count + SPARE_TRIES} ports of 127.0.0.1 that were tried, too few are free."
+        )
+    return found
 
 
 def client_url(host: str, port: int) -> str:

@@ -19,7 +19,7 @@ from proto import worker_pb2 as pb
 from tests.gateway.conftest import Live, Serve, StartWorker
 from tests.gateway.fake_worker import Line
 
-EXAMPLES = 25
+EXAMPLES = 15
 USER = {"role": "user", "content": "x"}
 
 

@@ -33,6 +33,19 @@ def test_a_page_that_is_handed_out_again_has_no_scores() -> None:
     assert len(scores) == 1
 
 
+def test_of_two_tokens_behind_one_slot_the_last_one_s_whole_score_is_known() -> None:
+    scores = PageScores(1)
+    for following, score in (
+        (6, TokenScore(-2.0, 2, (7, -0.5))),
+        (7, TokenScore(-0.5, 1)),
+        (8, TokenScore(-3.0, 3, (7, -0.5))),
+    ):
+        scores.put(0, 0, following, score)
+        for token in (6, 7, 8):
+            found = scores.known([0], array("i", [5, token]))
+            assert found == ([score] if token == following else [])
+
+
 def ask(
     driver: Driver, prompt: list[int], max_tokens: int = 4, *, score: bool = True, first: int = 1
 ) -> SequenceSpec:

@@ -20,7 +20,7 @@ from worker.model.loading import LoadOptions, load
 from worker.submission import Session
 from worker.text.tokenizer import Tokenizer
 
-QUICK, MANY = 40, 1000
+QUICK, MANY = 25, 1000
 METHODS = (
     "token_length_normalized",
     "greedy_token_selection",
