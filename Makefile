@@ -66,6 +66,8 @@ bench: $(STAMP)  ## Kernels, caches, routing, tenants, failover, overhead (half 
 	$(BIN)/python -m kernels.bench
 	$(BIN)/python -m loadtest caches
 	$(BIN)/python -m loadtest masks
+	$(BIN)/python -m loadtest rerank
+	$(BIN)/python -m loadtest program
 	$(BIN)/python -m loadtest scheduler
 	$(BIN)/python -m loadtest isolation
 	$(BIN)/python -m loadtest prompt-logprobs
