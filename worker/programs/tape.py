@@ -151,6 +151,7 @@ class Tape:
         """The message under way is over."""
         assert self.current is not None
         if self.is_open:
+            self.ids = self._with(self.pending)
             self.anchor = len(self.messages)
         self.messages.append(self.current)
         self.current, self.is_open, self.pending = None, False, ""

@@ -12,12 +12,14 @@ import pytest
 import transformers as t
 
 from tests.worker.model.tiny import save_tiny
-from tests.worker.programs.bench import Bench, Node, fork, gen, select, text, var
+from tests.worker.programs.bench import Bench, Node, fork, gen, message, select, text, var
+from tests.worker.programs.chat_plain import ChatPlain
 from tests.worker.programs.plain import Plain
 from worker.errors import SessionLost
 from worker.model.interface import Model
 from worker.model.loading import LoadOptions, load
 from worker.submission import Session
+from worker.text.chat import ChatTemplate
 from worker.text.tokenizer import Tokenizer
 
 QUICK, MANY = 25, 1000
@@ -261,3 +263,42 @@ async def test_a_sessions_pages_stay_while_others_fill_the_cache_and_go_with_it(
         await bench.run([opening, gen("a", 4)], session=Session("t", 60))
         large = text("A very long text indeed, word by word. " * 95)
         assert (await bench.run([large, gen("x", 4)])).error is None
+
+
+class MadeChat(Made):
+    """A random program of messages."""
+
+    def program(self) -> list[Node]:
+        found = [message("system", text("Be" + self.words(4)))] if self.rng.random() < 0.5 else []
+        for _ in range(self.rng.randint(1, 3)):
+            found.append(message("user", text("Say" + self.words(6)), text(*self.parts())))
+            found.append(message("assistant", *self.nodes(1)))
+        return found
+
+
+async def compared_chats(both: Both, folder: Path, seeds: range) -> None:
+    template = ChatTemplate.load(folder, both.tokenizer)
+    async with Bench(both.model, both.tokenizer, template) as bench:
+        for seed in seeds:
+            rng = random.Random(seed)
+            program, heals = MadeChat(rng).program(), rng.random() < 0.5
+            plain = ChatPlain(both.modules, both.tokenizer, folder)
+            root = plain.run(program, heals=heals)
+            came = await bench.run(program, heal=heals)
+            assert came.error is None, (seed, came.error)
+            assert {name: value for (name, _), value in came.values.items()} == plain.values, seed
+            assert came.root == root, seed
+        await bench.quiet()
+
+
+async def test_random_chats_give_what_a_plain_interpreter_gives(
+    both: Both, smollm2_folder: Path
+) -> None:
+    await compared_chats(both, smollm2_folder, range(12))
+
+
+@pytest.mark.slow
+async def test_many_random_chats_give_what_a_plain_interpreter_gives(
+    both: Both, smollm2_folder: Path
+) -> None:
+    await compared_chats(both, smollm2_folder, range(12, 212))
