@@ -9,6 +9,7 @@ import codecs
 from dataclasses import dataclass, field
 from typing import Any
 
+import regex  # type: ignore[import-untyped]
 import torch
 
 from worker.text.tokenizer import Tokenizer
@@ -91,8 +92,8 @@ class Plain:
         made: list[int] = []
         value = ""
         while len(made) < node["max_tokens"]:
-            token = self.next(ids + made, made, prefix)
-            if token in self.tokenizer.eos_ids:
+            token = self.next(ids + made, made, prefix, node.get("regex"))
+            if token is None or token in self.tokenizer.eos_ids:
                 break
             made.append(token)
             value = self.cut(self.text_of(made, final=True)[len(prefix.decode()) :], node)
@@ -115,8 +116,13 @@ class Plain:
             return False
         return any(one != last and one.startswith(last) for one in self.spelled_plain)
 
-    def next(self, ids: list[int], made: list[int], prefix: bytes) -> int:
+    def next(
+        self, ids: list[int], made: list[int], prefix: bytes, pattern: str | None
+    ) -> int | None:
+        """The likeliest token that may come, None: none may."""
         row = self.logprobs(ids)[-1]
+        if pattern is not None:
+            return self.matching(row, made, prefix.decode(), pattern)
         if not prefix:
             return int(row.argmax())
         left = prefix[len(b"".join(self.spelled[one] for one in made)) :]
@@ -135,6 +141,19 @@ class Plain:
             if token in self.plain_set and is_text(so_far + self.spelled[token]):
                 return int(token)
         raise AssertionError("no token goes on")
+
+    def matching(self, row: torch.Tensor, made: list[int], prefix: str, pattern: str) -> int | None:
+        """The likeliest token with which the text behind the prefix may still match."""
+        so_far = b"".join(self.spelled[one] for one in made)
+        for token in row.argsort(descending=True).tolist():
+            if token in self.tokenizer.eos_ids:
+                if regex.fullmatch(pattern, so_far.decode()[len(prefix) :]):
+                    return int(token)
+            elif token in self.plain_set and may_match(
+                so_far + self.spelled[token], prefix, pattern
+            ):
+                return int(token)
+        return None
 
     def cut(self, text: str, node: Node) -> str:
         found = [text.index(stop) for stop in stops(node) if stop in text]
@@ -214,6 +233,17 @@ def is_text(data: bytes, *, whole: bool = False) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def may_match(data: bytes, prefix: str, pattern: str) -> bool:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return False
+    if len(text) <= len(prefix):
+        return prefix.startswith(text)
+    rest = text.removeprefix(prefix)
+    return text.startswith(prefix) and bool(regex.fullmatch(pattern, rest, partial=True))
 
 
 def stops(node: Node) -> list[str]:

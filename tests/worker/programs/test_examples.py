@@ -1,4 +1,4 @@
-"""The example programs that only chat, greedy, on real weights against the plain interpreter."""
+"""Example programs that are graphs, greedy, on real weights against the plain interpreter."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.worker.programs.bench import Bench, Node
 from tests.worker.programs.chat_plain import ChatPlain
+from tests.worker.programs.plain import Plain
 from worker.model.loading import LoadOptions, load
 from worker.text.chat import ChatTemplate
 from worker.text.tokenizer import Tokenizer
@@ -37,7 +38,7 @@ def greedy(node: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["judge", "tree_of_thought", "rag"])
+@pytest.mark.parametrize("name", ["judge", "rag", "extract", "self_consistency"])
 async def test_an_example_gives_what_a_plain_interpreter_gives(
     name: str, smollm2_folder: Path
 ) -> None:
@@ -45,7 +46,10 @@ async def test_an_example_gives_what_a_plain_interpreter_gives(
     tokenizer = Tokenizer.load(smollm2_folder)
     template = ChatTemplate.load(smollm2_folder, tokenizer)
     modules = AutoModelForCausalLM.from_pretrained(smollm2_folder).eval()
-    plain = ChatPlain(modules, tokenizer, smollm2_folder)
+    if any(node["op"] == "message" for node in program):
+        plain: Plain = ChatPlain(modules, tokenizer, smollm2_folder)
+    else:
+        plain = Plain(modules, tokenizer)
     root = plain.run(program, heals=True)
     model = load(smollm2_folder, LoadOptions(num_pages=512, member="lowered", threads=2))
     async with Bench(model, tokenizer, template) as bench:
