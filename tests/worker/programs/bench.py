@@ -7,11 +7,14 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
+import transformers as t
 
 from tests.worker.desk import Record
+from tests.worker.model.tiny import save_tiny
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
 from worker.engine import Engine, StepReport
@@ -19,6 +22,7 @@ from worker.errors import RequestFailed
 from worker.intake import Intake
 from worker.live import ServiceLimits
 from worker.model.interface import Model
+from worker.model.loading import LoadOptions, load
 from worker.runner import Runner
 from worker.scheduler import Scheduler, SchedulerLimits
 from worker.service import Service
@@ -28,6 +32,21 @@ from worker.text.tokenizer import Tokenizer
 
 Node = dict[str, Any]
 MAX_LEN = 2048
+
+
+def tiny(vocab_size: int, folder: Path) -> tuple[Any, Model]:
+    """A tiny random model over a real tokenizer's vocabulary: its modules and the loaded model."""
+    config = t.LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=4096,
+    )
+    modules = save_tiny(config, folder)
+    return modules, load(folder, LoadOptions(num_pages=512, member="lowered", threads=1))
 
 
 def text(*parts: Any) -> Node:

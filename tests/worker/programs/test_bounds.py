@@ -9,13 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import transformers as t
 
-from tests.worker.model.tiny import save_tiny
-from tests.worker.programs.bench import Bench, fork, gen, message, select, text, var
+from tests.worker.programs.bench import Bench, fork, gen, message, select, text, tiny, var
 from worker.errors import ContextLengthExceeded, InvalidRequest
 from worker.model.interface import Model
-from worker.model.loading import LoadOptions, load
 from worker.programs.desk import MAX_AT_ONCE
 from worker.programs.run import INLINE_CHARS
 from worker.submission import NamedBoundary, ProgramInput, Submission, Unit
@@ -56,17 +53,7 @@ def both(smollm2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Both
     folder = tmp_path_factory.mktemp("tiny")
     tokenizer = Noting.load(smollm2_folder)
     assert isinstance(tokenizer, Noting)
-    config = t.LlamaConfig(
-        vocab_size=tokenizer.vocab_size,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=4096,
-    )
-    save_tiny(config, folder)
-    model = load(folder, LoadOptions(num_pages=512, member="lowered", threads=1))
+    _, model = tiny(tokenizer.vocab_size, folder)
     return Both(model, tokenizer, ChatTemplate.load(smollm2_folder, tokenizer))
 
 

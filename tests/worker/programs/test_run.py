@@ -9,15 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import transformers as t
 
-from tests.worker.model.tiny import save_tiny
-from tests.worker.programs.bench import Bench, Node, fork, gen, message, select, text, var
+from tests.worker.programs.bench import Bench, Node, fork, gen, message, select, text, tiny, var
 from tests.worker.programs.chat_plain import ChatPlain
 from tests.worker.programs.plain import Plain
 from worker.errors import SessionLost
 from worker.model.interface import Model
-from worker.model.loading import LoadOptions, load
 from worker.submission import Session
 from worker.text.chat import ChatTemplate
 from worker.text.tokenizer import Tokenizer
@@ -106,17 +103,7 @@ def both(smollm2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Both
     """A tiny random model with the real tokenizer's vocabulary."""
     folder = tmp_path_factory.mktemp("tiny")
     tokenizer = Tokenizer.load(smollm2_folder)
-    config = t.LlamaConfig(
-        vocab_size=tokenizer.vocab_size,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=4096,
-    )
-    modules = save_tiny(config, folder)
-    model = load(folder, LoadOptions(num_pages=512, member="lowered", threads=1))
+    modules, model = tiny(tokenizer.vocab_size, folder)
     return Both(model, modules, tokenizer)
 
 
