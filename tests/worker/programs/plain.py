@@ -6,12 +6,14 @@ What docs/programs.md says, once more and as plainly as can be: the truth of the
 from __future__ import annotations
 
 import codecs
+import math
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
-import regex  # type: ignore[import-untyped]
 import torch
 
+from tests.worker.programs.rules import Rule, may_follow, rule_of
 from worker.text.tokenizer import Tokenizer
 
 Node = dict[str, Any]
@@ -30,7 +32,10 @@ class Strip:
 
 
 class Plain:
-    """Interprets programs without messages; greedy."""
+    """Interprets programs without messages; greedy.
+
+    narrowest: by how much the likeliest of anything led over the next one, where rules say nothing.
+    """
 
     def __init__(self, modules: Any, tokenizer: Tokenizer) -> None:
         self.modules = modules
@@ -45,6 +50,7 @@ class Plain:
         self.spelled_plain = {self.spelled[one] for one in self.plain_ids}
         self.values: dict[str, str] = {}
         self.scores: dict[str, list[float]] = {}
+        self.narrowest = math.inf
 
     def run(self, program: list[Node], *, heals: bool) -> str:
         self.heals = heals
@@ -85,14 +91,21 @@ class Plain:
             logits = self.modules(torch.tensor([ids])).logits[0].double()
         return torch.log_softmax(logits, dim=-1)
 
+    def behind(self, ids: list[int]) -> torch.Tensor:
+        """The logprobs of what follows all of these ids."""
+        with torch.inference_mode():
+            logits = self.modules(torch.tensor([ids]), logits_to_keep=1).logits[0, -1]
+        return torch.log_softmax(logits.double(), dim=-1)
+
     def gen(self, node: Node, strip: Strip) -> None:
         ids, prefix = self.encoded(strip.ids, strip.pending), b""
         if self.heals and strip.pending and len(ids) > 1 and self.may_grow(ids[-1], strip.pending):
             ids, prefix = ids[:-1], self.spelled[ids[-1]]
         made: list[int] = []
+        self.begun: list[int] = []
         value = ""
         while len(made) < node["max_tokens"]:
-            token = self.next(ids + made, made, prefix, node.get("regex"))
+            token = self.next(ids + made, made, prefix, rule_of(node))
             if token is None or token in self.tokenizer.eos_ids:
                 break
             made.append(token)
@@ -114,44 +127,69 @@ class Plain:
             last.decode()
         except UnicodeDecodeError:
             return False
-        return any(one != last and one.startswith(last) for one in self.spelled_plain)
+        return self.has_longer(last)
 
-    def next(
-        self, ids: list[int], made: list[int], prefix: bytes, pattern: str | None
-    ) -> int | None:
+    def next(self, ids: list[int], made: list[int], prefix: bytes, rule: Rule | None) -> int | None:
         """The likeliest token that may come, None: none may."""
-        row = self.logprobs(ids)[-1]
-        if pattern is not None:
-            return self.matching(row, made, prefix.decode(), pattern)
+        row = self.behind(ids)
+        if rule is not None:
+            return self.matching(row, made, prefix.decode(), rule)
         if not prefix:
-            return int(row.argmax())
+            return self.likeliest(row, list(range(len(row))))
         left = prefix[len(b"".join(self.spelled[one] for one in made)) :]
         if left:
+            self.begun = self.begun or self.forced(left)
+            if self.begun:
+                return self.begun.pop(0)
             allowed = [
                 one
                 for one in self.plain_ids
                 if self.spelled[one].startswith(left) or left.startswith(self.spelled[one])
             ]
-            return allowed[int(row[torch.tensor(allowed)].argmax())]
+            return self.likeliest(row, allowed)
         # Behind a taken-back token: whole characters, and of special tokens only the end.
         so_far = b"".join(self.spelled[one] for one in made)
+        found = []
         for token in row.argsort(descending=True).tolist():
-            if token in self.tokenizer.eos_ids and is_text(so_far, whole=True):
-                return int(token)
-            if token in self.plain_set and is_text(so_far + self.spelled[token]):
-                return int(token)
+            ends = token in self.tokenizer.eos_ids and is_text(so_far, whole=True)
+            if ends or (token in self.plain_set and is_text(so_far + self.spelled[token])):
+                found.append(token)
+                if len(found) == 2:
+                    return self.likeliest(row, found)
         raise AssertionError("no token goes on")
 
-    def matching(self, row: torch.Tensor, made: list[int], prefix: str, pattern: str) -> int | None:
-        """The likeliest token with which the text behind the prefix may still match."""
+    def forced(self, left: bytes) -> list[int]:
+        """The canonical tokens of text that must come, up to what may join with the text behind."""
+        if not is_text(left, whole=True):
+            self.narrowest = 0.0  # the rest of a character has no canonical tokens
+            return []
+        ids = self.tokenizer.encode_inner(left.decode())
+        joins = next(n for n in range(len(left) + 1) if self.has_longer(left[n:]))
+        sizes = accumulate(len(self.spelled[one]) for one in ids)
+        return [one for one, end in zip(ids, sizes, strict=True) if end <= joins]
+
+    def has_longer(self, text: bytes) -> bool:
+        return any(one != text and one.startswith(text) for one in self.spelled_plain)
+
+    def likeliest(self, row: torch.Tensor, allowed: list[int]) -> int:
+        values = row[torch.tensor(allowed)]
+        self.noted(values.tolist() if len(allowed) < 3 else values.topk(2).values.tolist())
+        return allowed[int(values.argmax())]
+
+    def noted(self, values: list[float]) -> None:
+        """Of these the highest was taken."""
+        first, *others = sorted(values, reverse=True)
+        if others:
+            self.narrowest = min(self.narrowest, first - others[0])
+
+    def matching(self, row: torch.Tensor, made: list[int], prefix: str, rule: Rule) -> int | None:
+        """The likeliest token with which the text behind the prefix may still conform."""
         so_far = b"".join(self.spelled[one] for one in made)
         for token in row.argsort(descending=True).tolist():
             if token in self.tokenizer.eos_ids:
-                if regex.fullmatch(pattern, so_far.decode()[len(prefix) :]):
+                if is_text(so_far, whole=True) and rule.is_whole(so_far.decode()[len(prefix) :]):
                     return int(token)
-            elif token in self.plain_set and may_match(
-                so_far + self.spelled[token], prefix, pattern
-            ):
+            elif token in self.plain_set and may_follow(so_far + self.spelled[token], prefix, rule):
                 return int(token)
         return None
 
@@ -205,6 +243,8 @@ class Plain:
             best = max(range(len(scores)), key=lambda n: (scores[n], -n))
         else:
             scores, best = means, self.greedy([one[first:] for one in ids], rows, means)
+        if method != "greedy_token_selection":
+            self.noted(scores)
         self.values[node["name"]], self.scores[node["name"]] = texts[best], scores
         self.append(strip, texts[best])
 
@@ -214,10 +254,13 @@ class Plain:
         while len(left) > 1:
             at = {n: rows[n][place] if place < len(rows[n]) else means[n] for n in left}
             best = max(left, key=lambda n: (at[n], -n))
-            token = ids[best][place] if place < len(ids[best]) else None
+            # A choice that has ended has no token there.
+            tokens = {n: ids[n][place] if place < len(ids[n]) else None for n in left}
+            token = tokens[best]
+            self.noted([at[best], *(at[n] for n in left if tokens[n] != token)])
             if token is None:
                 return best
-            left = [n for n in left if place < len(ids[n]) and ids[n][place] == token]
+            left = [n for n in left if tokens[n] == token]
             place += 1
         return left[0]
 
@@ -235,21 +278,5 @@ def is_text(data: bytes, *, whole: bool = False) -> bool:
     return True
 
 
-def may_match(data: bytes, prefix: str, pattern: str) -> bool:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return False
-    if len(text) <= len(prefix):
-        return prefix.startswith(text)
-    rest = text.removeprefix(prefix)
-    return text.startswith(prefix) and bool(regex.fullmatch(pattern, rest, partial=True))
-
-
 def stops(node: Node) -> list[str]:
     return list(node.get("stop", []))
-
-
-def shared(first: list[int], other: list[int]) -> int:
-    pairs = zip(first, other, strict=False)
-    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(first), len(other)))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Any
 
 import pytest
 from transformers import AutoModelForCausalLM
 
-from tests.worker.programs.bench import Bench, Node
+from tests.worker.programs.bench import Bench, Node, greedy
 from tests.worker.programs.chat_plain import ChatPlain
 from tests.worker.programs.plain import Plain
 from worker.model.loading import LoadOptions, load
@@ -29,16 +28,8 @@ def graph_of(name: str) -> list[Node]:
     return [greedy(node) for node in getattr(module, name).graph()]
 
 
-def greedy(node: Any) -> Any:
-    if isinstance(node, list):
-        return [greedy(one) for one in node]
-    if isinstance(node, dict):
-        return {key: 0 if key == "temperature" else greedy(one) for key, one in node.items()}
-    return node
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["judge", "rag", "extract", "self_consistency"])
+@pytest.mark.parametrize("name", ["judge", "rag", "extract", "self_consistency", "json_parts"])
 async def test_an_example_gives_what_a_plain_interpreter_gives(
     name: str, smollm2_folder: Path
 ) -> None:
