@@ -1,100 +1,23 @@
-"""Programs against a plain interpreter over transformers, greedy, value by value."""
+"""Programs on a worker: cut and gone on with, side by side, failing, given up, in sessions."""
 
 from __future__ import annotations
 
 import asyncio
-import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.worker.programs.bench import Bench, Node, fork, gen, message, select, text, tiny, var
-from tests.worker.programs.chat_plain import ChatPlain
-from tests.worker.programs.plain import Plain
+from tests.worker.programs.bench import Bench, fork, gen, select, text, tiny, var
 from worker.errors import SessionLost
 from worker.model.interface import Model
 from worker.submission import Session
-from worker.text.chat import ChatTemplate
 from worker.text.tokenizer import Tokenizer
-
-QUICK, MANY = 25, 1000
-METHODS = (
-    "token_length_normalized",
-    "greedy_token_selection",
-    "unconditional_likelihood_normalized",
-)
-WORDS = [
-    " the",
-    "a",
-    " tree",
-    "Yes",
-    "No",
-    "\n",
-    " ",
-    "  ",
-    "123",
-    "ing",
-    "://",
-    "日本",
-    "é",
-    '"',
-    ".",
-]
-
-
-@dataclass
-class Made:
-    """A random program under way. readable: names that a later node may read."""
-
-    rng: random.Random
-    readable: list[str] = field(default_factory=list)
-    count: int = 0
-
-    def words(self, most: int) -> str:
-        return "".join(self.rng.choices(WORDS, k=self.rng.randint(1, most)))
-
-    def name(self) -> str:
-        self.count += 1
-        return f"v{self.count}"
-
-    def nodes(self, depth: int) -> list[Node]:
-        return [self.node(depth) for _ in range(self.rng.randint(1, 4))]
-
-    def parts(self) -> list[Any]:
-        found: list[Any] = [self.words(4)]
-        if self.readable and self.rng.random() < 0.4:
-            found.insert(self.rng.randint(0, 1), var(self.rng.choice(self.readable)))
-        return found
-
-    def node(self, depth: int) -> Node:
-        kind = self.rng.choices(["text", "gen", "select", "fork"], [4, 4, 3, 2 if depth else 0])[0]
-        if kind == "text":
-            return text(*self.parts())
-        if kind == "fork":
-            return fork(*(self.nodes(depth - 1) for _ in range(self.rng.randint(1, 3))))
-        name = self.name()
-        if kind == "gen":
-            stop = self.rng.sample([".", "\n", " the", "a", "e"], self.rng.randint(0, 2))
-            node = gen(name, self.rng.randint(1, 5), stop=stop)
-        else:
-            first = self.words(3)
-            choices = {first, first + self.words(2), self.words(2), self.words(1)}
-            listed = sorted(choices)
-            self.rng.shuffle(listed)
-            node = select(name, *listed, method=self.rng.choice(METHODS))
-        self.readable.append(name)
-        return node
-
-    def program(self) -> list[Node]:
-        return [text(self.words(12)), *self.nodes(2), *self.nodes(1)]
 
 
 @dataclass(frozen=True)
 class Both:
     model: Model
-    modules: Any
     tokenizer: Tokenizer
 
 
@@ -103,33 +26,8 @@ def both(smollm2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Both
     """A tiny random model with the real tokenizer's vocabulary."""
     folder = tmp_path_factory.mktemp("tiny")
     tokenizer = Tokenizer.load(smollm2_folder)
-    modules, model = tiny(tokenizer.vocab_size, folder)
-    return Both(model, modules, tokenizer)
-
-
-async def compared(both: Both, seeds: range) -> None:
-    async with Bench(both.model, both.tokenizer, None) as bench:
-        for seed in seeds:
-            rng = random.Random(seed)
-            program, heals = Made(rng).program(), rng.random() < 0.5
-            plain = Plain(both.modules, both.tokenizer)
-            root = plain.run(program, heals=heals)
-            came = await bench.run(program, heal=heals)
-            assert came.error is None, (seed, came.error)
-            assert {name: value for (name, _), value in came.values.items()} == plain.values, seed
-            assert came.root == root, seed
-            for name, scores in plain.scores.items():
-                assert came.last(name).scores == pytest.approx(scores, abs=1e-4), seed
-        await bench.quiet()
-
-
-async def test_random_programs_give_what_a_plain_interpreter_gives(both: Both) -> None:
-    await compared(both, range(QUICK))
-
-
-@pytest.mark.slow
-async def test_a_thousand_random_programs_give_what_a_plain_interpreter_gives(both: Both) -> None:
-    await compared(both, range(QUICK, QUICK + MANY))
+    _, model = tiny(tokenizer.vocab_size, folder)
+    return Both(model, tokenizer)
 
 
 OPENING = [text("Once upon a time there was a tree. It said: ")]
@@ -250,42 +148,3 @@ async def test_a_sessions_pages_stay_while_others_fill_the_cache_and_go_with_it(
         await bench.run([opening, gen("a", 4)], session=Session("t", 60))
         large = text("A very long text indeed, word by word. " * 95)
         assert (await bench.run([large, gen("x", 4)])).error is None
-
-
-class MadeChat(Made):
-    """A random program of messages."""
-
-    def program(self) -> list[Node]:
-        found = [message("system", text("Be" + self.words(4)))] if self.rng.random() < 0.5 else []
-        for _ in range(self.rng.randint(1, 3)):
-            found.append(message("user", text("Say" + self.words(6)), text(*self.parts())))
-            found.append(message("assistant", *self.nodes(1)))
-        return found
-
-
-async def compared_chats(both: Both, folder: Path, seeds: range) -> None:
-    template = ChatTemplate.load(folder, both.tokenizer)
-    async with Bench(both.model, both.tokenizer, template) as bench:
-        for seed in seeds:
-            rng = random.Random(seed)
-            program, heals = MadeChat(rng).program(), rng.random() < 0.5
-            plain = ChatPlain(both.modules, both.tokenizer, folder)
-            root = plain.run(program, heals=heals)
-            came = await bench.run(program, heal=heals)
-            assert came.error is None, (seed, came.error)
-            assert {name: value for (name, _), value in came.values.items()} == plain.values, seed
-            assert came.root == root, seed
-        await bench.quiet()
-
-
-async def test_random_chats_give_what_a_plain_interpreter_gives(
-    both: Both, smollm2_folder: Path
-) -> None:
-    await compared_chats(both, smollm2_folder, range(12))
-
-
-@pytest.mark.slow
-async def test_many_random_chats_give_what_a_plain_interpreter_gives(
-    both: Both, smollm2_folder: Path
-) -> None:
-    await compared_chats(both, smollm2_folder, range(12, 212))
