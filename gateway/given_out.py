@@ -71,6 +71,15 @@ class GivenOut:
         """Whether anything was given out."""
         return bool(self._choices)
 
+    @property
+    def step_tokens(self) -> int:
+        """Prompt tokens of a program's steps that ended. A gen's values count theirs together."""
+        found: dict[str, int] = {}
+        for (name, _), node in self._nodes.items():
+            assert node.last is not None
+            found[name] = max(found.get(name, 0), node.last.prompt_tokens)
+        return sum(found.values())
+
     def nodes(self) -> tuple[NodeOutput, ...]:
         """A program's nodes as another worker takes them up."""
         return tuple(node.whole() for (name, _), node in self._nodes.items() if name)

@@ -229,6 +229,7 @@ class PartRun:
     def _estimate(self) -> Usage:
         """What the part used where no worker told."""
         prompt_tokens = estimated_prompt_tokens(self.part.ask.prompt)
+        prompt_tokens = max(prompt_tokens, self._given.step_tokens)
         return Usage(prompt_tokens, 0, self._given.num_tokens)
 
     def _enter(self, *, again: bool) -> None:

@@ -89,10 +89,14 @@ class PairPrompt(msgspec.Struct, frozen=True):
 
 
 class ProgramPrompt(msgspec.Struct, frozen=True):
-    """A program as JSON. text_bytes: of its literal text; tokens: that it may generate."""
+    """A program as JSON. text_bytes: of the literal text that it begins with.
+
+    prompt_tokens: in front of all its steps together, at most; tokens: that it may generate.
+    """
 
     source: bytes
     text_bytes: int = 0
+    prompt_tokens: int = 0
     tokens: int = 0
 
 

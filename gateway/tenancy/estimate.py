@@ -37,17 +37,19 @@ def estimate(asks: Iterable[Ask], default_output_tokens: int) -> Estimate:
     asked = True
     for ask in asks:
         max_tokens = ask.decoding.stopping.max_tokens
-        prompt_tokens += estimated_prompt_tokens(ask.prompt)
         if isinstance(ask.prompt, ProgramPrompt):
+            prompt_tokens += ask.prompt.prompt_tokens
             output_tokens += ask.prompt.tokens
-        elif ask.want is Want.GENERATION:
+            continue
+        prompt_tokens += estimated_prompt_tokens(ask.prompt)
+        if ask.want is Want.GENERATION:
             output_tokens += ask.decoding.n * (max_tokens or default_output_tokens)
             asked = asked and max_tokens is not None
     return Estimate(prompt_tokens, output_tokens, asked)
 
 
 def estimated_prompt_tokens(prompt: Prompt) -> int:
-    """About so many tokens; of token ids exactly."""
+    """About so many tokens; of token ids exactly, of a program what it begins with."""
     if isinstance(prompt, ChatPrompt):
         num_bytes = len(prompt.messages) + len(prompt.tools)
     elif isinstance(prompt, TextPrompt):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -116,11 +116,19 @@ class Shape:
     ttl_s: int = 0
 
 
-class ProgramAnswer:
-    """One program's. worker: who runs it, once that is known; it is part of the session's id."""
+def _untold(word: str, num_bytes: int) -> None:
+    """Nobody wants to know."""
 
-    def __init__(self, heading: Heading, shape: Shape):
+
+class ProgramAnswer:
+    """One program's. worker: who runs it, once that is known; it is part of the session's id.
+
+    kept: told the session's word and the bytes of its text, where one is kept.
+    """
+
+    def __init__(self, heading: Heading, shape: Shape, kept: Callable[[str, int], None] = _untold):
         self._heading = heading
+        self._kept = kept
         self._shape = shape
         self._nodes: dict[tuple[str, int], _Node] = {}
         self._ended: list[NodeObject] = []
@@ -216,4 +224,5 @@ class ProgramAnswer:
         shape = self._shape
         if not shape.ttl_s:
             return None
+        self._kept(shape.session_word, len(self._text.encode()))
         return SessionObject(f"{self.worker}~{shape.session_word}", shape.ttl_s)

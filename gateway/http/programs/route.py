@@ -13,6 +13,8 @@ from gateway.http.inbound import worked
 from gateway.http.intake import Caller, own_overrides
 from gateway.http.programs.answer import ProgramAnswer, Shape
 from gateway.http.programs.check import Size
+from gateway.http.programs.kept import KeptTexts
+from gateway.http.programs.prompts import prompts_of
 from gateway.http.programs.request import ProgramRequest, read_program
 from gateway.http.service import Order, Service
 from gateway.http.tiers import tier_of
@@ -35,6 +37,7 @@ class Programs:
 
     def __init__(self, service: Service):
         self._service = service
+        self._kept = KeptTexts()
 
     async def understand(self, body: bytes, caller: Caller) -> Order:
         """As Route.understand."""
@@ -48,7 +51,7 @@ class Programs:
         job = await worked(len(body), work)
         created = int(service.wall_clock())
         heading = Heading(f"prog-{service.make_id()}", created, request.model, tier)
-        answer = ProgramAnswer(heading, _shape(request, session))
+        answer = ProgramAnswer(heading, _shape(request, session), self._kept.note)
         return Order(job, answer, answer if request.stream else None)
 
     def _session(self, request: ProgramRequest) -> tuple[Session | None, str | None]:
@@ -76,7 +79,10 @@ class Programs:
         chain = self._chain(request, model, caller)
         policy = tenant.policy if worker is None else PolicyConfig("dedicated", (worker,))
         named = caller.overrides.session or request.prompt_cache_key or request.user
-        prompt = ProgramPrompt(_source(request, caller.seed), chain.num_bytes, size.tokens)
+        kept_bytes = self._kept.num_bytes(session.id) if session and session.resumes else 0
+        asked = prompts_of(request.program, kept_bytes).tokens
+        source = _source(request, caller.seed)
+        prompt = ProgramPrompt(source, chain.num_bytes, asked, size.tokens)
         ask = Ask(
             trace_id=caller.request_id,
             tenant=tenant.id,

@@ -10,10 +10,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, note, settings
 from hypothesis import strategies as st
 
+from gateway.http.programs.prompts import prompts_of
+from proto.program import Node as ReadNode
 from tests.worker.programs.bench import Bench, Node, tiny
 from tests.worker.programs.chat_plain import ChatPlain
 from tests.worker.programs.drawn import METHODS, chats, programs
@@ -74,7 +77,10 @@ def compared(both: Both, count: int, *, is_chat: bool) -> None:
 def same(
     runner: asyncio.Runner, bench: Bench, plain: Plain, program: list[Node], *, heals: bool
 ) -> None:
-    """The worker's values, text and scores are the plain interpreter's."""
+    """The worker's values, text and scores are the plain interpreter's.
+
+    Its selects take no more than a gateway reserves for them.
+    """
     root = plain.run(program, heals=heals)
     assume(plain.narrowest > ROUNDING)
     came = runner.run(bench.run(program, heal=heals))
@@ -85,6 +91,8 @@ def same(
         last = came.last(name)
         assert last.scores == pytest.approx(scores, abs=1e-4)
         assert last.text == plain.values[name]
+    selected = sum(came.last(name).prompt_tokens for name in plain.scores)
+    assert selected <= prompts_of(msgspec.convert(program, list[ReadNode])).selects
 
 
 def test_random_programs_give_what_a_plain_interpreter_gives(both: Both) -> None:

@@ -1,0 +1,29 @@
+"""How much text a session has, so that what goes on from it can be reserved."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+_MOST = 16_384
+
+
+class KeptTexts:
+    """Sessions whose programs ended at this gateway. The longest unused give way beyond `most`.
+
+    Of another one's nothing is known here: they are charged in the end.
+    """
+
+    def __init__(self, most: int = _MOST):
+        self._most = most
+        self._num_bytes: OrderedDict[str, int] = OrderedDict()
+
+    def note(self, word: str, num_bytes: int) -> None:
+        """A session has so much text now."""
+        self._num_bytes[word] = num_bytes
+        self._num_bytes.move_to_end(word)
+        while len(self._num_bytes) > self._most:
+            self._num_bytes.popitem(last=False)
+
+    def num_bytes(self, word: str) -> int:
+        """How much it has, 0 where that isn't known."""
+        return self._num_bytes.get(word, 0)
