@@ -219,8 +219,8 @@ class Service:
         self, request: LiveRequest, submission: Submission, program: ProgramInput, desk: Desk
     ) -> None:
         try:
-            run = await self._programs.open(submission, program, desk)
-            await run.run()
+            async with self._programs.opened(submission, program, desk) as run:
+                await run.run()
         except RequestFailed as error:
             self._fail(request, error)
         except Exception:

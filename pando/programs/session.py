@@ -138,8 +138,11 @@ class Session:
         begun_s = time.monotonic() - self._begun_s
         try:
             answer = self._request.ask(nodes, {**own, **self._seed()})
+        except SessionLost:
+            self._id = None
+            raise
         except BaseException:
-            self._id = None  # who knows what is there by now
+            self.close()  # who knows what is there by now
             raise
         self._take(answer, begun_s)
         self._id, self._kept = answer.session, cut

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
+
 import pando
 from tests.pando.program_server import ProgramServer
 
@@ -72,6 +74,19 @@ def test_a_lost_session_is_told_from_the_beginning(server: ProgramServer) -> Non
     assert len(begun) == 4
     assert again["v0"] in begun[-1]
     assert again["v2"] in begun[-1]
+
+
+def test_a_program_that_fails_lets_its_session_go(server: ProgramServer) -> None:
+    @pando.program
+    def fails(s: pando.State) -> None:
+        s += "Begin." + pando.gen("x")
+        s += pando.gen("breaks", max_tokens=1 + len(s["x"]))
+
+    with pytest.raises(pando.ProgramError, match="The model broke"):
+        fails.run()
+    *_, end = settled(server)
+    assert server.sessions == {}
+    assert (session_of(end)["ttl_s"], end["program"]) == (0, [])
 
 
 def test_forks_that_go_on_are_sent_again_with_their_values(server: ProgramServer) -> None:

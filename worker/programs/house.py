@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -15,7 +16,7 @@ from worker.errors import InvalidRequest
 from worker.programs.beginning import Beginning, beginning_of
 from worker.programs.desk import Desk
 from worker.programs.run import ProgramRun, State, Surroundings
-from worker.programs.sessions import Sessions
+from worker.programs.sessions import KeptState, Sessions
 from worker.programs.tape import Tape, Writer, packed
 from worker.request import FinishReason
 from worker.submission import NodeOutput, Output, ProgramInput, Submission
@@ -46,23 +47,39 @@ class Programs:
         self._clock = clock
         self.sessions = Sessions(clock)
 
-    async def open(self, submission: Submission, asked: ProgramInput, desk: Desk) -> ProgramRun:
-        """Returns a program's run. Raises InvalidRequest, SessionLost."""
+    @asynccontextmanager
+    async def opened(
+        self, submission: Submission, asked: ProgramInput, desk: Desk
+    ) -> AsyncIterator[ProgramRun]:
+        """Opens a program's run; if it fails or is given up, its session stays as it was.
+
+        Raises InvalidRequest, SessionLost.
+        """
+        with self._begun(submission, asked) as state:
+            program, beginning = await asyncio.to_thread(self._read, submission, asked)
+            desk.beginning = beginning
+            around = Surroundings(
+                self._writer,
+                self._scope(submission),
+                submission.share.priority,
+                self._clock,
+            )
+            given = {(node.name, node.index): node for node in asked.nodes}
+            yield ProgramRun(program, state, around, desk, given)
+
+    @contextmanager
+    def _begun(self, submission: Submission, asked: ProgramInput) -> Iterator[State]:
+        """What a program goes on from. A session's runs one program at a time."""
         session, namespace = asked.session, submission.namespace
-        if session is not None and session.resumes:
-            state = self.sessions.take(session.id, namespace)
-        else:
-            state = State(Tape(self._writer))
-        program, beginning = await asyncio.to_thread(self._read, submission, asked)
-        desk.beginning = beginning
-        around = Surroundings(
-            self._writer,
-            self._scope(submission),
-            submission.share.priority,
-            self._clock,
-        )
-        given = {(node.name, node.index): node for node in asked.nodes}
-        return ProgramRun(program, state, around, desk, given)
+        if session is None or not session.resumes:
+            yield State(Tape(self._writer))
+            return
+        kept = self.sessions.take(session.id, namespace)
+        try:
+            yield kept.state.copy()
+        except BaseException:
+            self.sessions.keep(session.id, namespace, kept)
+            raise
 
     def _read(
         self, submission: Submission, asked: ProgramInput
@@ -83,7 +100,8 @@ class Programs:
         if session is None:
             return None
         if session.ttl_s:
-            self.sessions.keep(session.id, submission.namespace, run.state, session.ttl_s)
+            kept = KeptState(run.state, session.ttl_s)
+            self.sessions.keep(session.id, submission.namespace, kept)
         key = session.id.encode() + b"/" + submission.namespace
         return Kept(key, packed(run.state.tape.ids), float(session.ttl_s))
 

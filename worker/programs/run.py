@@ -80,6 +80,10 @@ class State:
     tape: Tape
     values: dict[str, str] = field(default_factory=dict)
 
+    def copy(self) -> State:
+        """Returns another one that goes on from here."""
+        return State(self.tape.copy(), dict(self.values))
+
 
 class ProgramRun:
     """Runs one program once. given: what other workers gave out of its nodes, by name and index."""

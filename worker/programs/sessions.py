@@ -13,8 +13,16 @@ MAX_SESSIONS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class KeptState:
+    """A state, and for how long it is kept each time."""
+
     state: State
+    ttl_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    it: KeptState
     namespace: bytes
     until: float
 
@@ -33,20 +41,20 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def take(self, id_: str, namespace: bytes) -> State:
+    def take(self, id_: str, namespace: bytes) -> KeptState:
         """Returns a session's state, which is not kept any more. Raises SessionLost."""
         self._expire()
         kept = self._kept.get(id_)
         if kept is None or kept.namespace != namespace:
             raise SessionLost
         del self._kept[id_]
-        return kept.state
+        return kept.it
 
-    def keep(self, id_: str, namespace: bytes, state: State, ttl_s: float) -> None:
-        """Keeps a state for so long."""
+    def keep(self, id_: str, namespace: bytes, it: KeptState) -> None:
+        """Keeps a state for so long from now."""
         self._expire()
         self._kept.pop(id_, None)
-        self._kept[id_] = _Kept(state, namespace, self._clock() + ttl_s)
+        self._kept[id_] = _Kept(it, namespace, self._clock() + it.ttl_s)
         while len(self._kept) > self._most:
             self._kept.popitem(last=False)
 

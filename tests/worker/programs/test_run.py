@@ -132,6 +132,32 @@ async def test_a_session_goes_on_where_it_stood_and_is_its_tenants_own(both: Bot
         assert isinstance(gone.error, SessionLost)
 
 
+async def test_a_program_that_fails_or_is_given_up_leaves_its_session_as_it_was(
+    both: Both,
+) -> None:
+    async with Bench(both.model, both.tokenizer, None) as bench:
+        whole = await bench.run([*STORY[:2], text(" so"), gen("y", 6)])
+        await bench.run(STORY[:2], session=Session("s", 60))
+        on = Session("s", 60, resumes=True)
+        for broken in ([gen("x"), gen("z", 4000)], [text("else"), gen("x", 4, regex="[")]):
+            failed = await bench.run([text(" but"), *broken], session=on)
+            assert failed.error is not None
+        bench.numbers += 1
+        bench.submit(bench.numbers, [text(" and"), gen("x", 400)], session=on)
+        await asyncio.sleep(0.05)
+        beside = await bench.run([gen("x")], session=on)
+        assert isinstance(beside.error, SessionLost)
+        bench.service.cancel(bench.record, bench.numbers - 1)
+        async with asyncio.timeout(10):
+            while not len(bench.service._programs.sessions):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        again = await bench.run([text(" so"), gen("y", 6)], session=Session("s", 0, resumes=True))
+        assert again.error is None
+        assert again.values[("y", 0)] == whole.values[("y", 0)]
+        assert again.root == whole.root
+        await bench.quiet()
+
+
 async def test_a_sessions_pages_stay_while_others_fill_the_cache_and_go_with_it(both: Both) -> None:
     opening = text("Once upon a time there was a tree. " * 20)
     async with Bench(both.model, both.tokenizer, None, num_pages=64) as bench:
