@@ -217,6 +217,23 @@ async def test_what_a_lost_worker_gave_is_told_the_next_one_and_not_given_again(
     live.assert_nothing_is_left()
 
 
+async def test_values_of_an_n_are_told_apart(
+    serve_linked: Serve, start_worker: StartWorker
+) -> None:
+    async def three(submit: pb.Submit, line: Line) -> None:
+        for index, piece in ((1, "b"), (0, "a"), (2, "c"), (1, "B")):
+            node = pb.NodeOutput(name="x", index=index, text=piece, token_ids=b"\1\0\0\0")
+            line.step(outputs=[pb.Output(request_id=submit.request_id, nodes=[node])])
+        last = pb.Output(request_id=submit.request_id, nodes=[pb.NodeOutput()])
+        last.finish_reason = pb.STOP
+        line.step(outputs=[last])
+        line.done(submit.request_id, completion=4)
+
+    live = await serve_linked(await start_worker(script=three))
+    answer = (await post(live, body(text("A "), gen("x", n=3)))).json()
+    assert answer["variables"] == {"x": ["a", "bB", "c"]}
+
+
 async def test_an_error_ends_a_stream_as_an_event(
     serve_linked: Serve, start_worker: StartWorker
 ) -> None:

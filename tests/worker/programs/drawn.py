@@ -73,6 +73,10 @@ class Drawing:
         front, choices = self.one(*MERGING)
         return [text(self.words(2), front), self.select(choices)]
 
+    def turn(self) -> list[Node]:
+        asked = message("user", text("Say" + self.words(6)), text(*self.parts()))
+        return [asked, message("assistant", *self.nodes(1))]
+
     def gen(self) -> Node:
         stops = st.lists(st.sampled_from([".", "\n", " the", "a", "e"]), max_size=2, unique=True)
         return gen(self.named(), self.upto(5), stop=self.draw(stops))
@@ -99,12 +103,29 @@ def programs(draw: st.DrawFn) -> list[Node]:
     return [text(drawing.words(12)), *drawing.nodes(2), *drawing.nodes(1)]
 
 
+# Branches that go on behind an answer, in messages of their own and within one.
+FORKED_CHAT = [
+    message("user", text("Name a tree")),
+    message("assistant", gen("tree")),
+    fork(
+        [message("user", text("Its leaves")), message("assistant", gen("leaves"), text("."))],
+        [message("user", text("Its bark")), message("assistant", gen("bark"))],
+    ),
+    message("user", text("Its roots")),
+    message("assistant", fork([gen("thick")], [text("Long"), gen("long")]), gen("roots")),
+    message("user", text("And", var("leaves"))),
+    message("assistant", gen("end")),
+]
+
+
 @st.composite
 def chats(draw: st.DrawFn) -> list[Node]:
     """Programs of messages."""
     drawing = Drawing(draw)
     found = [message("system", text("Be" + drawing.words(4)))] if draw(st.booleans()) else []
     for _ in range(drawing.upto(3)):
-        found.append(message("user", text("Say" + drawing.words(6)), text(*drawing.parts())))
-        found.append(message("assistant", *drawing.nodes(1)))
+        found += drawing.turn()
+    if draw(st.booleans()):
+        found.append(fork(*(drawing.turn() for _ in range(drawing.upto(2)))))
+        found += drawing.turn()
     return found

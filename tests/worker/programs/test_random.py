@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, note, settings
+from hypothesis import HealthCheck, Phase, assume, example, given, note, settings
 from hypothesis import strategies as st
 
 from gateway.http.programs.prompts import prompts_of
 from proto.program import Node as ReadNode
 from tests.worker.programs.bench import Bench, Node, tiny
 from tests.worker.programs.chat_plain import ChatPlain
-from tests.worker.programs.drawn import METHODS, chats, programs
+from tests.worker.programs.drawn import FORKED_CHAT, METHODS, chats, programs
 from tests.worker.programs.plain import Plain
 from worker.model.interface import Model
 from worker.text.chat import ChatTemplate
@@ -67,6 +67,8 @@ def compared(both: Both, count: int, *, is_chat: bool) -> None:
             note(json.dumps(program))
             same(runner, bench, both.plain(is_chat=is_chat), program, heals=heals)
 
+        if is_chat:
+            each = example(program=FORKED_CHAT, heals=True)(each)
         try:
             each()
             runner.run(bench.quiet())
@@ -91,6 +93,8 @@ def same(
         last = came.last(name)
         assert last.scores == pytest.approx(scores, abs=1e-4)
         assert last.text == plain.values[name]
+    assert came.usage is not None
+    assert came.usage.prompt_tokens == sum(came.last(name).prompt_tokens for name in plain.values)
     selected = sum(came.last(name).prompt_tokens for name in plain.scores)
     assert selected <= prompts_of(msgspec.convert(program, list[ReadNode])).selects
 

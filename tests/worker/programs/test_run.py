@@ -79,6 +79,8 @@ async def test_noise_depends_on_the_seed_and_the_place_alone(both: Both) -> None
         await bench.run([text("Something else"), gen("a", 8)], sampling=warm)
         assert (await bench.run(program, sampling=warm)).values == first.values
         assert len(set(first.values.values())) == 4
+        twins = await bench.run([*OPENING, fork([gen("c", 8)], [gen("d", 8)])], sampling=warm)
+        assert len(set(twins.values.values())) == 2
         other = await bench.run(program, sampling={**warm, "seed": 4})
         assert other.values != first.values
 
