@@ -9,6 +9,7 @@ from tests.planted.fault import Fault
 from tests.planted.grammar import FAULTS as GRAMMAR
 from tests.planted.parts import FAULTS as PARTS
 from tests.planted.planning import FAULTS as PLANNING
+from tests.planted.programs import FAULTS as PROGRAMS
 from tests.planted.ranks import FAULTS as RANKS
 from tests.planted.scores import FAULTS as SCORES
 from tests.planted.text import FAULTS as TEXT
@@ -25,4 +26,5 @@ FAULTS: tuple[Fault, ...] = (
     *RANKS,
     *GRAMMAR,
     *PARTS,
+    *PROGRAMS,
 )

@@ -19,7 +19,10 @@ from pathlib import Path
 from tests.planted.fault import Fault
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("worker", "kernels", "proto", "tests", "docs", "pyproject.toml")
+COPIED = (
+    *("gateway", "worker", "pando", "loadtest", "kernels", "proto"),
+    *("tests", "docs", "pyproject.toml"),
+)
 LIMIT_S = 180.0
 BY_LIMIT = "the time limit"
 PYTEST = (

@@ -98,6 +98,25 @@ def test_a_program_that_means_nothing_sure_is_refused_by_its_place(
     assert refused(SIZES, *program) == param
 
 
+@pytest.mark.parametrize(
+    ("most", "beyond"),
+    [
+        ([text("x")] * 3, [text("x")] * 4),
+        ([fork([text("x")])], [fork([fork([])])]),
+        ([fork([])], [fork([], [])]),
+        ([select("x", "a", "b")], [select("x", "a", "b", "c")]),
+        ([gen("x", 5, n=2)], [gen("x", 1, n=3)]),
+        ([gen("x", 5), gen("y", 5)], [gen("x", 5), gen("y", 6)]),
+    ],
+)
+def test_what_is_at_a_limit_is_taken_and_one_more_is_not(
+    most: list[Node], beyond: list[Node]
+) -> None:
+    few = ProgramLimitConfig(nodes=3, depth=1, branches=2, choices=2, n=2, tokens=10)
+    assert read_program(json.dumps(body(*most)).encode(), LIMITS, few)
+    refused(few, *beyond)
+
+
 def test_a_program_beyond_the_limits_is_refused() -> None:
     few = ProgramLimitConfig(nodes=3, depth=1, branches=2, choices=2, n=2, tokens=10)
     assert refused(few, *[text("x")] * 4) == "program"

@@ -79,6 +79,9 @@ async def test_noise_depends_on_the_seed_and_the_place_alone(both: Both) -> None
         await bench.run([text("Something else"), gen("a", 8)], sampling=warm)
         assert (await bench.run(program, sampling=warm)).values == first.values
         assert len(set(first.values.values())) == 4
+        # The branch goes on behind the first value of several.
+        said = first.values[("a", 0)] + first.values[("b", 0)]
+        assert first.root == OPENING[0]["text"][0] + said
         twins = await bench.run([*OPENING, fork([gen("c", 8)], [gen("d", 8)])], sampling=warm)
         assert len(set(twins.values.values())) == 2
         other = await bench.run(program, sampling={**warm, "seed": 4})
