@@ -9,9 +9,10 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+from kernels.dflash import is_sparse
 from kernels.interface import AttentionBatch, AttentionParams
 from kernels.reference import ReferenceAttention
-from kernels.rows import slots_of
+from kernels.rows import budgets_of, slots_of
 
 
 class GatherAttention(ReferenceAttention):
@@ -25,8 +26,13 @@ class GatherAttention(ReferenceAttention):
         """Returns causal attention [T, num_heads, head_dim] of query over the pages."""
         out = torch.empty_like(query)
         starts, contexts = batch.query_start.tolist(), batch.context_len.tolist()
+        budgets = budgets_of(batch, params)
         for s, context in enumerate(contexts):
             rows = slice(starts[s], starts[s + 1])
+            if starts[s + 1] - starts[s] == 1 and is_sparse(budgets[s], context):
+                slots = slots_of(batch, s, 0, context)
+                out[rows] = self._attend_chosen(layer, query[starts[s]], slots, budgets[s], params)
+                continue
             first = _first_seen(context - (starts[s + 1] - starts[s]), params)
             slots = slots_of(batch, s, first, context)
             keys, values = self._keys[layer, slots], self._values[layer, slots]

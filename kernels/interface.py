@@ -17,6 +17,8 @@ from typing import Protocol
 
 import torch
 
+TILE = 16  # positions that bounds are kept of and that are chosen together
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionBatch:
@@ -27,6 +29,9 @@ class AttentionBatch:
     block_table: int32 [S, max_pages], rows padded with 0 past the sequence's pages.
     slot_mapping: int64 [T], where each new token's K/V is written.
     max_query_len, max_context_len: largest q and context_len, as plain ints.
+    budget: int32 [S], tokens of its context that a decode row (q == 1) reads at most, chosen as
+    `kernels.dflash` says; 0: all. None: all rows read all.
+    host: the same batch on the host, where this one lies on a device; None: it is on the host.
     """
 
     query_start: torch.Tensor
@@ -36,11 +41,22 @@ class AttentionBatch:
     page_size: int
     max_query_len: int
     max_context_len: int
+    budget: torch.Tensor | None = None
+    host: AttentionBatch | None = None
+
+    @property
+    def on_host(self) -> AttentionBatch:
+        """The batch whose tensors can be read without waiting for a device."""
+        return self.host or self
 
 
 @dataclass(frozen=True, slots=True)
 class KVShape:
-    """Size of a page pool: everything that a backend needs to allocate it."""
+    """Size of a page pool: everything that a backend needs to allocate it.
+
+    dtype: of what is computed. eight_bit: K/V is kept as `kernels.eight_bit` says. bounded: the
+    keys' bounds of each tile are kept too (`kernels.dflash`); page_size is a multiple of 16 then.
+    """
 
     num_layers: int
     num_pages: int
@@ -48,11 +64,15 @@ class KVShape:
     num_kv_heads: int
     head_dim: int
     dtype: torch.dtype
+    eight_bit: bool = False
+    bounded: bool = False
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes of K and V over all layers."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.dtype.itemsize
+        """Bytes of K and V over all layers, with scales and bounds."""
+        width = self.head_dim + 4 if self.eight_bit else self.head_dim * self.dtype.itemsize
+        bounds = 2 * self.head_dim * 4 // TILE if self.bounded else 0
+        return self.num_layers * self.num_kv_heads * (2 * width + bounds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import torch
 
-from kernels.interface import AttentionBatch, AttentionParams, KVShape
-from kernels.rows import slots_of
+from kernels.dflash import choose, is_sparse
+from kernels.eight_bit import store
+from kernels.interface import TILE, AttentionBatch, AttentionParams, KVShape
+from kernels.rows import budgets_of, slots_of
 
 
 class ReferenceAttention:
@@ -29,8 +31,8 @@ class ReferenceAttention:
         self, layer: int, key: torch.Tensor, value: torch.Tensor, batch: AttentionBatch
     ) -> None:
         """Stores key and value [T, num_kv_heads, head_dim] in the batch's slots."""
-        self._keys[layer, batch.slot_mapping] = key.to(self.shape.dtype)
-        self._values[layer, batch.slot_mapping] = value.to(self.shape.dtype)
+        self._keys[layer, batch.slot_mapping] = self._stored(key)
+        self._values[layer, batch.slot_mapping] = self._stored(value)
 
     def attend(
         self, layer: int, query: torch.Tensor, batch: AttentionBatch, params: AttentionParams
@@ -38,14 +40,37 @@ class ReferenceAttention:
         """Returns causal attention [T, num_heads, head_dim] of query over the pages."""
         out = torch.empty_like(query)
         starts, contexts = batch.query_start.tolist(), batch.context_len.tolist()
+        budgets = budgets_of(batch, params)
         for s, context in enumerate(contexts):
             begin, end = starts[s], starts[s + 1]
             slots = slots_of(batch, s, 0, context)
+            if end - begin == 1 and is_sparse(budgets[s], context):
+                out[begin] = self._attend_chosen(layer, query[begin], slots, budgets[s], params)
+                continue
             keys, values = self._keys[layer, slots], self._values[layer, slots]
             for row in range(begin, end):
                 position = context - (end - row)
                 out[row] = self._attend_row(query[row], keys, values, position, params)
         return out
+
+    def _attend_chosen(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        slots: torch.Tensor,
+        budget: int,
+        params: AttentionParams,
+    ) -> torch.Tensor:
+        """Attends one query [num_heads, head_dim] over the chosen tiles of its context's slots."""
+        keys, values = self._keys[layer, slots], self._values[layer, slots]
+        chosen = choose(query, keys, budget).repeat_interleave(TILE, 1)[:, : slots.numel()]
+        heads = query.view(keys.shape[1], -1, query.shape[-1])
+        parts = []
+        for head, seen in enumerate(chosen):
+            own_keys, own_values = keys[seen, head, None], values[seen, head, None]
+            last = int(seen.sum()) - 1
+            parts.append(self._attend_row(heads[head], own_keys, own_values, last, params))
+        return torch.cat(parts)
 
     def _attend_row(
         self,
@@ -67,6 +92,10 @@ class ReferenceAttention:
             scores = params.softcap * torch.tanh(scores / params.softcap)
         result = torch.einsum("ht,thd->hd", scores.softmax(dim=-1), seen_values)
         return result.to(query.dtype)
+
+    def _stored(self, x: torch.Tensor) -> torch.Tensor:
+        """What is read of x once it is stored."""
+        return (store(x).read() if self.shape.eight_bit else x).to(self.shape.dtype)
 
     def copy_pages(self, source: list[int], target: list[int]) -> None:
         """Copies whole pages, all layers, K and V: target[i] becomes equal to source[i]."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernels.interface import AttentionBatch
+from kernels.interface import AttentionBatch, AttentionParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +32,10 @@ def slots_of(batch: AttentionBatch, sequence: int, begin: int, end: int) -> torc
     position = torch.arange(begin, end, device=batch.block_table.device)
     page = batch.block_table[sequence].long()[position // batch.page_size]
     return page * batch.page_size + position % batch.page_size
+
+
+def budgets_of(batch: AttentionBatch, params: AttentionParams) -> list[int]:
+    """The tokens each sequence may read in a layer; 0: all, as where there is a window."""
+    if batch.budget is None or params.sliding_window is not None:
+        return [0] * batch.context_len.numel()
+    return [int(tokens) for tokens in batch.budget.tolist()]
