@@ -33,7 +33,7 @@ def is_sparse(budget: int, context: int) -> bool:
 
 
 def bounds(keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns low and high [tiles, kv_heads, D] of keys [n, kv_heads, D]; the last tile may be part."""
+    """Returns low and high [tiles, kv_heads, D] of keys [n, kv_heads, D]."""
     parts = torch.split(keys, TILE)
     return torch.stack([p.amin(0) for p in parts]), torch.stack([p.amax(0) for p in parts])
 

@@ -1,373 +1,327 @@
-/* Causal attention over K/V pages, in place. Compiled once per HEAD_DIM.
+/* Causal attention over K/V pages, in place. Compiled once per HEAD_DIM and kind of element.
  *
- *   K  [blocks][kv heads][HEAD_DIM][16]     one block holds 16 slots, lanes side by side
- *   V  [blocks][kv heads][16][WIDTH]        WIDTH = HEAD_DIM rounded up to 16; what lies behind
- *                                           HEAD_DIM is computed with and never given out
- *
- * A query row meets its keys in tiles at absolute positions [16 i, 16 i + 16), whatever the page
- * size, and every row does one and the same arithmetic on a tile: 16 dot products, each a chain
- * over HEAD_DIM; one online-softmax step; one chain over the tile's lanes per output element.
- * Rows only share the loading of a tile. So a row's result depends on nothing but its query and
- * the K/V at its positions, bit for bit.
- *
- * A job is up to JOB_ROWS rows of one kv head. Consecutive rows whose tile lies in the same block
- * (tokens of one prefill, or sequences that share a prefix page) pass over it together. */
+ * A query row meets its keys in steps at absolute positions [64 i, 64 i + 64), whatever the page
+ * size; rows.h has the arithmetic, pages.h the layout. A job is up to JOB_ROWS rows of one kv head.
+ * Consecutive rows whose step lies in the same pages (tokens of one prefill, or sequences that
+ * share a prefix) pass over it together. Where jobs are fewer than threads could use, long contexts
+ * are cut at multiples of SPLIT positions and their parts added in order: the same bits. */
+#include "choose.h"
 #include "crew.h"
-#include "vec.h"
 
-#ifndef HEAD_DIM
-#define HEAD_DIM 64
-#endif
-#define VECTORS ((HEAD_DIM + LANES - 1) / LANES)
-#define WIDTH (VECTORS * LANES)
-#define JOB_ROWS 32
-#define AHEAD 2 /* tiles to fetch ahead */
-#ifdef __AVX512F__
-#define SCORE_ROWS 8
-#define VALUE_ROWS 4
-#else
-#define SCORE_ROWS 3
-#define VALUE_ROWS 1
-#endif
+#include <stdlib.h>
 
 /* Mirrored field by field in attention.py. Strides count floats. */
 struct request {
-    const float *query, *keys, *values;
+    const float *query;
+    const block *pool;
+    const float *bounds; /* needed where a row is sparse */
     float *out;
-    const int32_t *block_table;  /* [S][table_stride] */
-    const int32_t *context_len;  /* [S] */
-    const int32_t *token_seq;    /* [T] sequence of each token, in job order */
-    const int32_t *token_row;    /* [T] row of query and out */
-    const int32_t *token_pos;    /* [T] position */
+    const int32_t *block_table; /* [S][table_stride] */
+    const int32_t *context_len; /* [S] */
+    const int32_t *token_seq;   /* [T] sequence of each token, in job order; sparse ones last */
+    const int32_t *token_row;   /* [T] row of query and out */
+    const int32_t *token_pos;   /* [T] position */
+    const int32_t *token_tiles; /* [T] tiles that a sparse token reads */
     int64_t query_token_stride, query_head_stride;
-    int32_t num_tokens, num_heads, num_kv_heads, table_stride, page_size;
+    int32_t num_tokens, num_sparse, num_heads, num_kv_heads, table_stride, page_size;
+    int32_t max_context;
     int32_t sliding_window; /* 0: none */
     float scale, softcap;   /* softcap 0: none */
     struct crew *crew;
 };
 
-struct row {
-    const int32_t *table;
-    float *out;
-    int lo, hi, context; /* sees [lo, hi); its sequence holds [0, context) */
+/* A request cut into jobs of one kv head and splits. parts: [jobs * heads][splits][JOB_ROWS], or
+ * NULL where a job takes all of its splits. ranks: [sparse tokens * heads][2][tiles]. */
+struct work {
+    const struct request *request;
+    struct sums *parts;
+    int32_t *ranks;
+    int64_t jobs, splits, tiles;
 };
 
-/* next: the block that the same row needs AHEAD tiles later, fetched while this is computed. */
-struct tile {
-    const float *keys, *values, *next_keys, *next_values;
-};
-
-/* The state of the online softmax and what one job works on. */
-struct job {
-    _Alignas(64) float query[JOB_ROWS][HEAD_DIM];
-    _Alignas(64) float acc[JOB_ROWS][WIDTH];
-    _Alignas(64) float weight[JOB_ROWS][LANES];
-    v16 sum[JOB_ROWS];
-    float max[JOB_ROWS];
-    struct row row[JOB_ROWS];
-    struct tile tile[JOB_ROWS];
-    _Alignas(64) float local_keys[HEAD_DIM][LANES], local_values[LANES][WIDTH];
-    const int32_t *local_table;
-    int local_index;
-};
-
+int64_t block_bytes(void) { return sizeof(block); }
 int32_t value_width(void) { return WIDTH; }
 
-INLINE size_t key_block(const struct request *a, size_t block, int head) {
-    return (block * a->num_kv_heads + head) * HEAD_DIM * LANES;
+INLINE int max_of(int a, int b) { return a > b ? a : b; }
+INLINE int min_of(int a, int b) { return a < b ? a : b; }
+INLINE int group_of(const struct request *a) { return a->num_heads / a->num_kv_heads; }
+
+/* A tile's block of one kv head; only where the page size is a multiple of 16. */
+INLINE size_t block_of(const struct request *a, const int32_t *table, int tile, int head) {
+    int position = tile * LANES;
+    size_t index = (size_t)table[position / a->page_size] * (a->page_size / LANES) +
+                   position % a->page_size / LANES;
+    return index * a->num_kv_heads + head;
 }
 
-INLINE size_t value_block(const struct request *a, size_t block, int head) {
-    return (block * a->num_kv_heads + head) * LANES * WIDTH;
-}
-
-/* Collects a tile whose slots do not lie side by side (page size no multiple of 16). */
-static struct tile gather(const struct request *a, struct job *j, const struct row *row, int index,
-                          int head) {
-    struct tile local = {&j->local_keys[0][0], &j->local_values[0][0], NULL, NULL};
-    if (j->local_table == row->table && j->local_index == index) return local;
+/* Copies what a sequence holds of a step into the job's own blocks. */
+static void gather(const struct request *a, struct job *j, const struct row *row, int step,
+                   int head) {
+    if (j->local_table == row->table && j->local_step == step) return;
     j->local_table = row->table;
-    j->local_index = index;
-    for (int t = 0; t < LANES; t++) {
-        int position = index * LANES + t;
-        if (position >= row->context) break;
+    j->local_step = step;
+    for (int t = 0; t < STEP && step * STEP + t < row->context; t++) {
+        int position = step * STEP + t;
         size_t slot = (size_t)row->table[position / a->page_size] * a->page_size +
                       position % a->page_size;
-        const float *k = a->keys + key_block(a, slot / LANES, head) + slot % LANES;
-        const float *v = a->values + value_block(a, slot / LANES, head) + slot % LANES * WIDTH;
-        for (int d = 0; d < HEAD_DIM; d++) j->local_keys[d][t] = k[d * LANES];
-        memcpy(j->local_values[t], v, WIDTH * sizeof(float));
+        copy_lane(a->pool + slot / LANES * a->num_kv_heads + head, slot % LANES,
+                  &j->local[t / LANES], t % LANES);
     }
-    return local;
 }
 
-/* Block of a row's tile `index`; only where the page size is a multiple of 16. */
-INLINE size_t block_of(const struct request *a, const struct row *row, int index) {
-    int position = index * LANES;
-    return (size_t)row->table[position / a->page_size] * (a->page_size / LANES) +
-           position % a->page_size / LANES;
-}
-
-INLINE struct tile locate(const struct request *a, struct job *j, const struct row *row, int index,
-                          int head) {
-    if (a->page_size % LANES) return gather(a, j, row, index, head);
-    size_t block = block_of(a, row, index);
-    size_t next = (index + AHEAD) * LANES < row->hi ? block_of(a, row, index + AHEAD) : block;
-    return (struct tile){
-        a->keys + key_block(a, block, head), a->values + value_block(a, block, head),
-        a->keys + key_block(a, next, head), a->values + value_block(a, next, head)};
-}
-
-/* weight[r][lane] = query[r] . key[lane]; next may be NULL. */
-INLINE void scores(const int rows, const float *keys, const float *next,
-                   float (*query)[HEAD_DIM], float (*weight)[LANES]) {
-    v16 dot[SCORE_ROWS];
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) dot[r] = splat(0.0f);
-#pragma GCC unroll 4
-    for (int d = 0; d < HEAD_DIM; d++) {
-        v16 key = load(keys + d * LANES);
-        if (next) FETCH(next + d * LANES);
-#pragma GCC unroll 8
-        for (int r = 0; r < rows; r++) dot[r] += query[r][d] * key;
+/* Finds the tiles of a step that [row->lo, row->hi) sees, and those of the step behind it. */
+static void locate(const struct request *a, struct job *j, const struct row *row, int step,
+                   int head, struct step *s) {
+    int start = step * STEP;
+    s->first = max_of(row->lo - start, 0) / LANES;
+    s->end = (min_of(row->hi - start, STEP) + LANES - 1) / LANES;
+    if (a->page_size % LANES) {
+        gather(a, j, row, step, head);
+        for (int t = 0; t < TILES; t++) s->tile[t] = s->next[t] = &j->local[t];
+        return;
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) store(weight[r], dot[r]);
+    for (int t = s->first; t < s->end; t++) {
+        int tile = step * TILES + t, next = tile + TILES;
+        s->tile[t] = a->pool + block_of(a, row->table, tile, head);
+        s->next[t] = next * LANES < row->hi ? a->pool + block_of(a, row->table, next, head)
+                                            : s->tile[t];
+    }
 }
 
-/* acc[r][from..from+16n) += sum over lanes [lo, hi) in order of weight[r][t] * value[t]. */
-INLINE void add_values(const int rows, const int n, const float *values, const float *next,
-                       int lo, int hi, float (*weight)[LANES], float (*acc)[WIDTH]) {
-    v16 sum[VALUE_ROWS][4];
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int i = 0; i < n; i++) sum[r][i] = load(acc[r] + i * LANES);
-    for (int t = lo; t < hi; t++) {
-        v16 value[4];
-#pragma GCC unroll 4
-        for (int i = 0; i < n; i++) {
-            value[i] = load(values + t * WIDTH + i * LANES);
-            KEEP(value[i]);
-            if (next) FETCH(next + t * WIDTH + i * LANES);
+/* Whether another row has the positions [from, to) in the same pages. */
+INLINE int alike(const struct request *a, const struct row *row, const struct row *other, int from,
+                 int to) {
+    if (other->table == row->table) return 1;
+    int first = from / a->page_size, end = (to + a->page_size - 1) / a->page_size;
+    if (a->page_size % LANES || first >= end) return 0;
+    return !memcmp(row->table + first, other->table + first, (end - first) * sizeof(int32_t));
+}
+
+/* Whether another row passes over a step together with `row`. Rows of one sequence do, whatever
+ * they see of it; rows of two, where they see the same tiles in the same pages. */
+INLINE int joins(const struct request *a, const struct row *row, const struct row *other,
+                 int start) {
+    if (other->hi <= start || other->lo >= start + STEP) return 0;
+    if (other->table == row->table) return 1;
+    int from = max_of(row->lo, start) / LANES, others = max_of(other->lo, start) / LANES;
+    int to = (min_of(row->hi, start + STEP) + LANES - 1) / LANES;
+    int end = (min_of(other->hi, start + STEP) + LANES - 1) / LANES;
+    return from == others && to == end && alike(a, row, other, from * LANES, to * LANES);
+}
+
+/* Takes rows [from, end) over one step, those that share its tiles together. */
+static void run_step(const struct request *a, struct job *j, int from, int end, int step,
+                     int head) {
+    int start = step * STEP;
+    for (int r = from, n; r < end; r += n) {
+        const struct row *row = &j->row[r];
+        n = 1;
+        if (row->hi <= start || row->lo >= start + STEP) continue;
+        struct row all = *row;
+        for (; r + n < end && joins(a, row, row + n, start); n++) {
+            all.lo = min_of(all.lo, row[n].lo);
+            all.hi = max_of(all.hi, row[n].hi);
         }
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-            for (int i = 0; i < n; i++) sum[r][i] += weight[r][t] * value[i];
+        struct step s;
+        locate(a, j, &all, step, head, &s);
+        take_step(j, r, n, &s, start);
     }
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int i = 0; i < n; i++) store(acc[r] + i * LANES, sum[r][i]);
-}
-
-INLINE void add_wide(const int rows, const struct tile *tile, int ahead, int lo, int hi,
-                     float (*weight)[LANES], float (*acc)[WIDTH]) {
-    const float *next = ahead ? tile->next_values : NULL;
-    for (int i = 0; i < VECTORS; i += 4) {
-        float(*part)[WIDTH] = (float(*)[WIDTH])(acc[0] + i * LANES);
-        const float *values = tile->values + i * LANES, *to = next ? next + i * LANES : NULL;
-        if (i + 4 <= VECTORS)
-            add_values(rows, 4, values, to, lo, hi, weight, part);
-        else
-            add_values(rows, VECTORS % 4, values, to, lo, hi, weight, part);
-    }
-}
-
-/* One online-softmax step has three parts; each works on one row, in place on weight[r]. */
-INLINE void cap_scores(const struct request *a, struct job *j, int r) {
-    v16 e = exp16(load(j->weight[r]) * splat(2.0f / a->softcap));
-    store(j->weight[r],
-          splat(a->softcap) * (splat(1.0f) - splat(2.0f) / (e + splat(1.0f))));
-}
-
-/* Raises the row's maximum to its scores on the mask and shrinks what was summed so far. */
-INLINE void raise_max(struct job *j, int r, m16 mask) {
-    float peak = lane_max(pick(mask, load(j->weight[r]), splat(-3.0e38f)));
-    if (!(peak > j->max[r])) return;
-    v16 shrink = exp16(splat(j->max[r] - peak));
-    j->max[r] = peak;
-    j->sum[r] *= shrink;
-    for (int i = 0; i < VECTORS; i++)
-        store(j->acc[r] + i * LANES, load(j->acc[r] + i * LANES) * shrink);
-}
-
-/* Scores become weights; lanes off the mask weigh nothing. */
-INLINE void weigh(struct job *j, int r, m16 mask) {
-    v16 weight = exp16(load(j->weight[r]) - splat(j->max[r]));
-    weight = pick(mask, weight, splat(0.0f));
-    store(j->weight[r], weight);
-    j->sum[r] += weight;
-}
-
-/* The step for rows that see the whole tile. Late tiles seldom raise a maximum: one look at all
- * rows together spares most of them the search for their own. */
-static void soften(const struct request *a, struct job *j, int from, int n) {
-    const m16 all = (m16){} == (m16){};
-    m16 above = {};
-    if (a->softcap > 0.0f)
-        for (int r = from; r < from + n; r++) cap_scores(a, j, r);
-    for (int r = from; r < from + n; r++) above |= load(j->weight[r]) > splat(j->max[r]);
-    if (any_lane(above))
-        for (int r = from; r < from + n; r++) raise_max(j, r, all);
-    for (int r = from; r < from + n; r++) weigh(j, r, all);
-}
-
-#define SCORES(rows)                                                                   \
-    scores(rows, tile->keys, i ? NULL : tile->next_keys, j->query + from + i,             \
-           j->weight + from + i);                                                         \
-    i += rows;
-#define VALUES(rows)                                                                   \
-    add_wide(rows, tile, i == 0, 0, LANES, j->weight + from + i, j->acc + from + i);      \
-    i += rows;
-
-/* Rows [from, from + n) all see the whole tile. */
-static void whole_tile(const struct request *a, struct job *j, int from, int n,
-                       const struct tile *tile) {
-    for (int i = 0; i < n;) {
-        if (n - i >= SCORE_ROWS) {
-            SCORES(SCORE_ROWS)
-#ifdef __AVX512F__
-        } else if (n - i >= 6) {
-            SCORES(6)
-        } else if (n - i >= 4) {
-            SCORES(4)
-        } else if (n - i == 3) {
-            SCORES(3)
-#endif
-        } else if (n - i == 2) {
-            SCORES(2)
-        } else {
-            SCORES(1)
-        }
-    }
-    for (int i = 0; i < n; i += SCORE_ROWS)
-        soften(a, j, from + i, n - i < SCORE_ROWS ? n - i : SCORE_ROWS);
-    for (int i = 0; i < n;) {
-#ifdef __AVX512F__
-        if (n - i >= 4) {
-            VALUES(4)
-        } else if (n - i == 3) {
-            VALUES(3)
-        } else if (n - i == 2) {
-            VALUES(2)
-        } else
-#endif
-        {
-            VALUES(1)
-        }
-    }
-}
-
-/* One row sees lanes [lo, hi) of the tile; the others are never multiplied. */
-static void part_tile(const struct request *a, struct job *j, int r, int lo, int hi,
-                      const struct tile *tile) {
-    const m16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    const m16 mask = (lane >= lo) & (lane < hi);
-    scores(1, tile->keys, tile->next_keys, j->query + r, j->weight + r);
-    if (a->softcap > 0.0f) cap_scores(a, j, r);
-    raise_max(j, r, mask);
-    weigh(j, r, mask);
-    add_wide(1, tile, 1, lo, hi, j->weight + r, j->acc + r);
 }
 
 /* Loads flat rows [first, end) of one kv head; row x is query head x % group of token x / group. */
 static int load_rows(const struct request *a, struct job *j, int head, int64_t first, int64_t end) {
-    int group = a->num_heads / a->num_kv_heads, n = 0;
+    int group = group_of(a), n = 0;
     for (int64_t x = first; x < end; x++, n++) {
         int64_t token = x / group, h = (int64_t)head * group + x % group;
         int64_t t = a->token_row[token];
         int s = a->token_seq[token], position = a->token_pos[token], window = a->sliding_window;
-        int lo = window > 0 && position >= window ? position - window + 1 : 0;
         const float *q = a->query + t * a->query_token_stride + h * a->query_head_stride;
         for (int d = 0; d < HEAD_DIM; d++) j->query[n][d] = q[d] * a->scale;
-        memset(j->acc[n], 0, sizeof j->acc[n]);
-        j->sum[n] = splat(0.0f);
-        j->max[n] = -3.0e38f;
+        clear(&j->total[n]);
         j->row[n] = (struct row){a->block_table + (size_t)s * a->table_stride,
-                                 a->out + (t * a->num_heads + h) * HEAD_DIM, lo, position + 1,
+                                 a->out + (t * a->num_heads + h) * HEAD_DIM,
+                                 window > 0 ? max_of(position - window + 1, 0) : 0, position + 1,
                                  a->context_len[s]};
     }
+    j->softcap = a->softcap;
+    j->local_table = NULL;
     return n;
 }
 
-static void run_tile(const struct request *a, struct job *j, int n, int index, int head) {
-    int start = index * LANES, end = start + LANES;
-    for (int r = 0; r < n;) {
-        const struct row *row = &j->row[r];
-        if (row->hi <= start || row->lo >= end) {
-            r++;
-            continue;
-        }
-        struct tile tile = locate(a, j, row, index, head);
-        if (row->lo > start || row->hi < end) {
-            int lo = row->lo > start ? row->lo - start : 0;
-            int hi = row->hi < end ? row->hi - start : LANES;
-            part_tile(a, j, r, lo, hi, &tile);
-            r++;
-            continue;
-        }
-        int m = 1;
-        for (; r + m < n; m++) {
-            const struct row *next = row + m;
-            if (next->lo > start || next->hi < end) break;
-            if (next->table == row->table) continue;
-            if (a->page_size % LANES || block_of(a, next, index) != block_of(a, row, index)) break;
-        }
-        whole_tile(a, j, r, m, &tile);
-        r += m;
+/* Takes rows [from, end) over the positions of one split. */
+static void run_split(const struct request *a, struct job *j, int from, int end, int64_t split,
+                      int head) {
+    int lo = j->row[from].lo, hi = j->row[from].hi;
+    for (int r = from; r < end; r++) {
+        lo = min_of(lo, j->row[r].lo);
+        hi = max_of(hi, j->row[r].hi);
+        clear(&j->run[r]);
     }
+    lo = max_of(lo, (int)(split * SPLIT)) / STEP;
+    hi = min_of(hi, (int)(split + 1) * SPLIT);
+    for (int step = lo; step * STEP < hi; step++) run_step(a, j, from, end, step, head);
 }
 
-static void run_job(const struct request *a, struct job *j, int head, int64_t first, int64_t end) {
-    int n = load_rows(a, j, head, first, end);
-    int lo = j->row[0].lo, hi = j->row[0].hi;
-    for (int r = 1; r < n; r++) {
-        if (j->row[r].lo < lo) lo = j->row[r].lo;
-        if (j->row[r].hi > hi) hi = j->row[r].hi;
-    }
-    j->local_table = NULL;
-    for (int index = lo / LANES; index * LANES < hi; index++) run_tile(a, j, n, index, head);
+/* First row behind `from` that begins in other pages than it: it will share none with it. */
+static int kin_end(const struct request *a, const struct job *j, int from, int n) {
+    const struct row *row = &j->row[from];
+    int end = from + 1;
+    while (end < n && alike(a, row, &j->row[end], row->lo, row->lo + 1)) end++;
+    return end;
+}
+
+static void put_out(struct job *j, int n) {
     for (int r = 0; r < n; r++) {
-        float inverse = 1.0f / lane_sum(j->sum[r]);
-        for (int d = 0; d < HEAD_DIM; d++) j->row[r].out[d] = j->acc[r][d] * inverse;
+        float inverse = 1.0f / lane_sum(j->total[r].weight);
+        for (int d = 0; d < HEAD_DIM; d++) j->row[r].out[d] = j->total[r].acc[d] * inverse;
     }
 }
 
-INLINE int64_t rows_of(const struct request *a) {
-    return (int64_t)a->num_tokens * (a->num_heads / a->num_kv_heads);
+INLINE int64_t dense_rows(const struct request *a) {
+    return (int64_t)(a->num_tokens - a->num_sparse) * group_of(a);
 }
 
-INLINE int64_t jobs_of(const struct request *a) { return (rows_of(a) + JOB_ROWS - 1) / JOB_ROWS; }
+INLINE int load_job(const struct work *w, struct job *j, int64_t i) {
+    int64_t rows = dense_rows(w->request), first = i % w->jobs * JOB_ROWS;
+    int64_t end = first + JOB_ROWS < rows ? first + JOB_ROWS : rows;
+    return load_rows(w->request, j, (int)(i / w->jobs), first, end);
+}
 
-static void attend_task(const void *context, int64_t i) {
-    const struct request *a = context;
-    int64_t rows = rows_of(a), jobs = jobs_of(a);
-    int64_t first = i % jobs * JOB_ROWS, end = first + JOB_ROWS;
+/* All of job i. */
+static void job_task(const void *context, int64_t i) {
+    const struct work *w = context;
     struct job j;
-    run_job(a, &j, (int)(i / jobs), first, end < rows ? end : rows);
+    int n = load_job(w, &j, i);
+    for (int from = 0, end; from < n; from = end) {
+        end = kin_end(w->request, &j, from, n);
+        for (int64_t split = 0; split < w->splits; split++) {
+            run_split(w->request, &j, from, end, split, (int)(i / w->jobs));
+            for (int r = from; r < end; r++) fold(&j.total[r], &j.run[r]);
+        }
+    }
+    put_out(&j, n);
 }
 
-/* Fills out [T][num_heads][HEAD_DIM]. kv heads outermost: sequences that share pages find one
- * head's K/V of the prefix still in the cache. */
-void attend(const struct request *a) {
-    share(a->crew, jobs_of(a) * a->num_kv_heads, attend_task, a);
+/* One split of a job, kept apart. */
+static void split_task(const void *context, int64_t i) {
+    const struct work *w = context;
+    int64_t job = i / w->splits;
+    struct job j;
+    int n = load_job(w, &j, job);
+    for (int from = 0, end; from < n; from = end) {
+        end = kin_end(w->request, &j, from, n);
+        run_split(w->request, &j, from, end, i % w->splits, (int)(job / w->jobs));
+    }
+    memcpy(w->parts + i * JOB_ROWS, j.run, n * sizeof *j.run);
 }
 
-/* Stores one layer's new keys and values [T][kv heads][HEAD_DIM] in their slots. */
-void write_pages(const float *key, const float *value, float *keys, float *values,
+/* Adds a job's splits. */
+static void join_task(const void *context, int64_t i) {
+    const struct work *w = context;
+    struct job j;
+    int n = load_job(w, &j, i);
+    for (int64_t split = 0; split < w->splits; split++)
+        for (int r = 0; r < n; r++)
+            fold(&j.total[r], w->parts + (i * w->splits + split) * JOB_ROWS + r);
+    put_out(&j, n);
+}
+
+/* Chooses the tiles of a sparse token and kv head; rank and chosen have room for all tiles. */
+static void choose_tiles(const struct request *a, struct job *j, int n, int64_t token, int head,
+                        int32_t *rank, int32_t *chosen) {
+    const struct row *row = &j->row[0];
+    int tiles = (row->hi + LANES - 1) / LANES;
+    struct parted parts[JOB_ROWS];
+    for (int r = 0; r < n; r++) part(&parts[r], j->query[r]);
+    for (int i = 0; i < tiles; i++) {
+        size_t ahead = block_of(a, row->table, min_of(i + 4, tiles - 1), head);
+        for (int k = 0; k < 2 * WIDTH; k += LANES) FETCH(a->bounds + ahead * 2 * WIDTH + k);
+        size_t own = block_of(a, row->table, i, head);
+        rank[i] = rank_of(worth_of(a->bounds + own * 2 * WIDTH, parts, n));
+    }
+    choose(rank, tiles, a->token_tiles[token], chosen);
+}
+
+/* Rows of a sparse token and kv head: the chosen tiles, side by side as if they were all. */
+static void run_chosen(const struct request *a, struct job *j, int n, int head,
+                       const int32_t *chosen, int count) {
+    int hi = (count - 1) * LANES + (j->row[0].hi - 1) % LANES + 1;
+    for (int r = 0; r < n; r++) {
+        clear(&j->run[r]);
+        j->row[r].hi = hi;
+    }
+    for (int i = 0; i < count; i += TILES) {
+        struct step s = {.first = 0, .end = min_of(count - i, TILES)};
+        for (int t = 0; t < s.end; t++) {
+            const int32_t *table = j->row[0].table;
+            s.tile[t] = a->pool + block_of(a, table, chosen[i + t], head);
+            s.next[t] = a->pool + block_of(a, table, chosen[min_of(i + t + TILES, count - 1)], head);
+        }
+        take_step(j, 0, n, &s, i * LANES);
+    }
+    for (int r = 0; r < n; r++) fold(&j->total[r], &j->run[r]);
+}
+
+static void sparse_task(const void *context, int64_t i) {
+    const struct work *w = context;
+    const struct request *a = w->request;
+    int64_t token = a->num_tokens - a->num_sparse + i / a->num_kv_heads;
+    int head = (int)(i % a->num_kv_heads), group = group_of(a);
+    int32_t *rank = w->ranks + i * 2 * w->tiles, *chosen = rank + w->tiles;
+    struct job j;
+    int n = load_rows(a, &j, head, token * group, (token + 1) * group);
+    choose_tiles(a, &j, n, token, head, rank, chosen);
+    run_chosen(a, &j, n, head, chosen, a->token_tiles[token]);
+    put_out(&j, n);
+}
+
+static int32_t attend_dense(const struct request *a) {
+    struct work w = {.request = a, .splits = (a->max_context + SPLIT - 1) / SPLIT};
+    w.jobs = (dense_rows(a) + JOB_ROWS - 1) / JOB_ROWS;
+    int64_t tasks = w.jobs * a->num_kv_heads;
+    if (!a->crew || w.splits == 1 || tasks >= 4 * a->crew->threads) {
+        /* kv heads outermost: jobs that share pages find one head's K/V still in the cache. */
+        share(a->crew, tasks, job_task, &w);
+        return 0;
+    }
+    w.parts = aligned_alloc(64, tasks * w.splits * JOB_ROWS * sizeof *w.parts);
+    if (!w.parts) return 1;
+    share(a->crew, tasks * w.splits, split_task, &w);
+    share(a->crew, tasks, join_task, &w);
+    free(w.parts);
+    return 0;
+}
+
+static int32_t attend_sparse(const struct request *a) {
+    struct work w = {.request = a, .tiles = (a->max_context + LANES - 1) / LANES};
+    int64_t tasks = (int64_t)a->num_sparse * a->num_kv_heads;
+    w.ranks = malloc(tasks * 2 * w.tiles * sizeof *w.ranks);
+    if (!w.ranks) return 1;
+    share(a->crew, tasks, sparse_task, &w);
+    free(w.ranks);
+    return 0;
+}
+
+/* Fills out [T][num_heads][HEAD_DIM]. Returns 0, or 1 when scratch memory could not be had. */
+int32_t attend(const struct request *a) {
+    if (a->num_tokens > a->num_sparse && attend_dense(a)) return 1;
+    return a->num_sparse ? attend_sparse(a) : 0;
+}
+
+/* Stores one layer's new keys and values [T][kv heads][HEAD_DIM] in their slots. bounds: NULL, or
+ * those of the blocks written to are made anew. Slots of one sequence lie in order. */
+void write_pages(const float *key, const float *value, block *pool, float *bounds,
                  const int64_t *slots, const int64_t *strides, int32_t num_tokens,
                  int32_t num_kv_heads) {
-    struct request a = {.num_kv_heads = num_kv_heads};
-    for (int t = 0; t < num_tokens; t++)
+    for (int t = 0; t < num_tokens; t++) {
+        size_t index = slots[t] / LANES, lane = slots[t] % LANES;
+        int last = t + 1 == num_tokens || slots[t + 1] / LANES != (int64_t)index;
         for (int h = 0; h < num_kv_heads; h++) {
-            size_t block = slots[t] / LANES, lane = slots[t] % LANES;
-            const float *k = key + t * strides[0] + h * strides[1];
-            const float *v = value + t * strides[2] + h * strides[3];
-            float *to_k = keys + key_block(&a, block, h) + lane;
-            float *to_v = values + value_block(&a, block, h) + lane * WIDTH;
-            for (int d = 0; d < HEAD_DIM; d++) to_k[d * LANES] = k[d];
-            memcpy(to_v, v, HEAD_DIM * sizeof(float));
+            block *b = pool + index * num_kv_heads + h;
+            store_lane(b, lane, key + t * strides[0] + h * strides[1],
+                       value + t * strides[2] + h * strides[3]);
+            if (bounds && last)
+                bound_block(b, lane + 1, bounds + (index * num_kv_heads + h) * 2 * WIDTH);
         }
+    }
 }

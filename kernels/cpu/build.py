@@ -2,7 +2,8 @@
 
 Finished libraries lie in `kernels` in $PANDO_CACHE (default: $XDG_CACHE_HOME/pando, then
 ~/.cache/pando) under a name that digests source, flags, compiler and processor. A build goes to a
-temporary name first and is renamed, so several workers may build at once.
+temporary name first and is renamed, so several workers may build at once. $PANDO_CPU_FLAGS, such as
+"-march=x86-64-v3", takes the place of the flags for this very processor.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import hashlib
 import logging
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -73,6 +75,11 @@ def _built(source: str, macros: tuple[tuple[str, int], ...]) -> Path:
     return target
 
 
+def _targets() -> tuple[tuple[str, ...], ...]:
+    wished = os.environ.get("PANDO_CPU_FLAGS")
+    return TARGETS if wished is None else (tuple(shlex.split(wished)),)
+
+
 def _compiler() -> str:
     for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
         if name and (found := shutil.which(name)):
@@ -84,7 +91,7 @@ def _digest(compiler: str, source: str, defines: list[str]) -> str:
     digest = hashlib.sha256()
     for path in (SOURCES / source, *sorted(SOURCES.glob("*.h"))):
         digest.update(path.read_bytes())
-    for part in (*FLAGS, str(TARGETS), *defines, _version(compiler), _processor()):
+    for part in (*FLAGS, str(_targets()), *defines, _version(compiler), _processor()):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:24]
 
@@ -130,7 +137,7 @@ def _compile(compiler: str, source: str, defines: list[str], target: Path) -> No
 
 def _try_targets(compiler: str, arguments: list[str]) -> None:
     complaint = ""
-    for flags in TARGETS:
+    for flags in _targets():
         command = [compiler, *FLAGS, *flags, *arguments]
         try:
             run = subprocess.run(

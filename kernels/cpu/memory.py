@@ -1,4 +1,4 @@
-"""Large float32 buffers on huge pages: reading scattered 4 KB blocks is twice as fast so."""
+"""Large buffers on huge pages: reading scattered 4 KB blocks is twice as fast so."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 MIN_BYTES = 4 << 20
 
 
-def large_buffer(*size: int) -> torch.Tensor:
-    """Returns an uninitialised float32 tensor; the kernel commits its memory as it is touched."""
-    buffer = torch.empty(size)
+def large_buffer(*size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Returns an uninitialised tensor; the kernel commits its memory as it is touched."""
+    buffer = torch.empty(size, dtype=dtype)
     advice = getattr(mmap, "MADV_HUGEPAGE", None)
     if advice is not None and buffer.nbytes >= MIN_BYTES:
         begin = -(-buffer.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE

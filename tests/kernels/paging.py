@@ -26,8 +26,8 @@ def random_tables(lengths: list[int], shape: KVShape, seed: int = 0) -> list[lis
     return [[free.pop() for _ in range(-(-n // shape.page_size))] for n in lengths]
 
 
-def batch_of(parts: list[Part], page_size: int) -> AttentionBatch:
-    """The ragged batch of the parts, in order."""
+def batch_of(parts: list[Part], page_size: int, budget: list[int] | None = None) -> AttentionBatch:
+    """The ragged batch of the parts, in order; budget: of each part."""
     width = max(len(part.table) for part in parts)
     counts = torch.tensor([part.end - part.begin for part in parts])
     slots = [
@@ -45,6 +45,7 @@ def batch_of(parts: list[Part], page_size: int) -> AttentionBatch:
         page_size=page_size,
         max_query_len=int(counts.max()),
         max_context_len=max(part.end for part in parts),
+        budget=None if budget is None else torch.tensor(budget, dtype=torch.int32),
     )
 
 

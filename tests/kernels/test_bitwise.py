@@ -69,6 +69,30 @@ def test_threads_do_not_change_bits(threads: int) -> None:
     assert_same(attend(mixed(LENGTHS), PARAMS[0], threads=threads), expected)
 
 
+@pytest.mark.parametrize("window", [None, 5000])
+def test_a_long_context_split_among_threads_gives_the_bits_of_one(window: int | None) -> None:
+    length = 9000
+    shape = KVShape(1, 600, 16, 1, 16, torch.float32)
+    generator = torch.Generator().manual_seed(2)
+    key, value = torch.randn(2, length, 1, 16, generator=generator)
+    query = torch.randn(length, 3, 16, generator=generator)
+    [table] = random_tables([length], shape)
+    params = AttentionParams(0.25, sliding_window=window)
+    found = []
+    for threads in (1, 3):
+        backend = make_backend("cpu", shape, Place(threads=threads))
+        backend.fill_pages(list(range(600)), float("nan"))
+        backend.write(0, key, value, batch_of([Part(table, 0, length)], 16))
+        for begin in (length - 1, length - 20):
+            batch = batch_of([Part(table, begin, length)], 16)
+            found.append(backend.attend(0, query[begin:], batch, params)[-1])
+    assert all(same_bits(found[0], other) for other in found[1:])
+    first = 0 if window is None else length - window
+    truth = torch.einsum("hd,td->ht", query[-1].double(), key[first:, 0].double()) * 0.25
+    expected = truth.softmax(-1) @ value[first:, 0].double()
+    torch.testing.assert_close(found[0].double(), expected, atol=1e-5, rtol=1e-5)
+
+
 def test_sharing_a_prefix_page_gives_the_bits_of_having_an_own_copy() -> None:
     count, shared, length = 7, 48, 55
     contents = Contents([length] * count, 6, 2, 32)

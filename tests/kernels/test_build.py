@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import platform
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import torch
 
 from kernels import Place, make_backend, make_ops
 from kernels.cpu.build import BuildError, load_library
-from kernels.interface import KVShape
+from kernels.interface import AttentionParams, KVShape
+from tests.kernels.attending import Contents, mixed, run_schedule
+from tests.kernels.paging import random_tables
 
 SHAPE = KVShape(1, 2, 16, 1, 16, torch.float32)
 
@@ -87,3 +90,28 @@ def test_another_dtype_goes_to_torch_and_is_refused_by_name() -> None:
     assert make_backend("auto", shape, Place()).name == "gather"
     with pytest.raises(ValueError, match=r"holds float32 K/V, not torch\.float64"):
         make_backend("cpu", shape, Place())
+
+
+@pytest.mark.parametrize(("flags", "eight_bit"), [("", False), ("-mavx2 -mfma -mf16c", True)])
+def test_other_processors_give_the_truth_too(
+    monkeypatch: pytest.MonkeyPatch, empty_cache: Path, flags: str, eight_bit: bool
+) -> None:
+    """Vectors of other widths, other numbers of rows in registers."""
+    if flags and platform.machine() != "x86_64":
+        pytest.skip("flags of another processor")
+    monkeypatch.setenv("PANDO_CPU_FLAGS", flags)
+    contents = Contents([37, 150, 5], 6, 2, 80)
+    shape = KVShape(1, 16, 16, 2, 80, torch.float32, eight_bit)
+    found, expected = (
+        run_schedule(
+            make_backend(member, shape, Place()),
+            contents,
+            random_tables(contents.lengths, shape),
+            mixed(contents.lengths),
+            AttentionParams(80**-0.5),
+        )
+        for member in ("cpu", "gather")
+    )
+    for left, right in zip(found, expected, strict=True):
+        torch.testing.assert_close(left, right, atol=2e-5, rtol=1e-5)
+    assert len(list(empty_cache.glob("attention-*.so"))) == 1

@@ -1,0 +1,158 @@
+"""dflash: rows read the tiles that the reference chooses, and a full budget is dense attention."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from kernels import Place, make_backend
+from kernels.dflash import FIRST, RECENT, choose, is_sparse, tiles_of
+from kernels.interface import TILE, AttentionBackend, AttentionParams, KVShape
+from tests.kernels.attending import Contents
+from tests.kernels.paging import Part, batch_of, random_tables, same_bits
+
+MEMBERS = ["reference", "gather", "cpu"]
+LENGTHS = [150, 320, 97, 1, 1000]
+PLAIN = AttentionParams(scale=0.25)
+
+
+def filled(
+    member: str,
+    contents: Contents,
+    *,
+    page_size: int = 16,
+    dtype: torch.dtype = torch.float32,
+    eight_bit: bool = False,
+    threads: int = 1,
+) -> tuple[AttentionBackend, list[list[int]]]:
+    """A backend that holds all but the last token of each sequence; else its pages are NaN."""
+    pages = sum(-(-n // page_size) for n in contents.lengths) + 3
+    heads, width = contents.num_kv_heads, contents.head_dim
+    shape = KVShape(1, pages, page_size, heads, width, dtype, eight_bit, bounded=True)
+    backend = make_backend(member, shape, Place(threads=threads))
+    backend.fill_pages(list(range(pages)), math.nan)
+    tables = random_tables(contents.lengths, shape)
+    for s, length in enumerate(contents.lengths):
+        for begin in range(0, length - 1, 70):
+            end = min(begin + 70, length - 1)
+            batch = batch_of([Part(tables[s], begin, end)], page_size)
+            keys, values = contents.keys[s][begin:end], contents.values[s][begin:end]
+            backend.write(0, keys.to(dtype), values.to(dtype), batch)
+    return backend, tables
+
+
+def decode(
+    backend: AttentionBackend,
+    tables: list[list[int]],
+    contents: Contents,
+    budget: list[int] | None,
+    params: AttentionParams = PLAIN,
+) -> torch.Tensor:
+    """The last token of all sequences in one batch."""
+    dtype = backend.shape.dtype
+    parts = [Part(t, n - 1, n) for t, n in zip(tables, contents.lengths, strict=True)]
+    batch = batch_of(parts, backend.shape.page_size, budget)
+    query, key, value = (
+        torch.stack([own[-1] for own in stream]).to(dtype)
+        for stream in (contents.queries, contents.keys, contents.values)
+    )
+    backend.write(0, key, value, batch)
+    return backend.attend(0, query, batch, params)
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("eight_bit", [False, True])
+@pytest.mark.parametrize("page_size", [16, 64])
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(6, 2, 64), (4, 4, 24), (8, 1, 128)])
+def test_every_member_reads_the_tiles_of_the_truth(
+    member: str, eight_bit: bool, page_size: int, heads: int, kv_heads: int, head_dim: int
+) -> None:
+    contents = Contents(LENGTHS, heads, kv_heads, head_dim)
+    budget = [96, 100, 0, 80, 256]
+    params = AttentionParams(head_dim**-0.5)
+    truth, tables = filled("reference", contents, dtype=torch.float64, eight_bit=eight_bit)
+    expected = decode(truth, tables, contents, budget, params)
+    backend, tables = filled(member, contents, page_size=page_size, eight_bit=eight_bit)
+    found = decode(backend, tables, contents, budget, params)
+    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
+    dense = decode(backend, tables, contents, None, params)
+    assert not torch.allclose(dense[1], found[1], atol=1e-3)
+    assert same_bits(dense[2], found[2])
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_a_budget_that_covers_the_context_is_dense_bit_for_bit(member: str) -> None:
+    contents = Contents(LENGTHS)
+    backend, tables = filled(member, contents)
+    dense = decode(backend, tables, contents, None)
+    full = [tiles_of(n) * TILE for n in LENGTHS]
+    assert same_bits(decode(backend, tables, contents, full), dense)
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_layers_with_a_window_read_all_of_it(member: str) -> None:
+    contents = Contents(LENGTHS)
+    backend, tables = filled(member, contents)
+    params = AttentionParams(0.25, sliding_window=90)
+    dense = decode(backend, tables, contents, None, params)
+    assert same_bits(decode(backend, tables, contents, [80] * 5, params), dense)
+
+
+def test_threads_and_batch_mates_do_not_change_bits() -> None:
+    contents = Contents(LENGTHS)
+    budget = [96, 100, 0, 80, 256]
+    expected = decode(*filled("cpu", contents), contents, budget)
+    assert same_bits(decode(*filled("cpu", contents, threads=3), contents, budget), expected)
+    backend, tables = filled("cpu", contents)
+    decode(backend, tables, contents, None)
+    for s, length in enumerate(LENGTHS):
+        batch = batch_of([Part(tables[s], length - 1, length)], 16, [budget[s]])
+        alone = backend.attend(0, contents.queries[s][-1:], batch, PLAIN)
+        assert same_bits(alone[0], expected[s])
+
+
+def test_what_a_copied_page_held_before_does_not_count() -> None:
+    """Its tail goes to another sequence; bounds with the old tail would choose otherwise."""
+    contents = Contents([400, 400])
+    for stream in (contents.keys, contents.values):
+        stream[1][:200] = stream[0][:200]
+    contents.keys[0][200:208] *= 100.0
+    fresh, tables = filled("cpu", contents)
+    expected = decode(fresh, tables, contents, [0, 112])[1]
+    shared, tables = filled("cpu", contents)
+    shared.copy_pages([tables[0][12]], [tables[1][12]])
+    batch = batch_of([Part(tables[1], 200, 399)], 16)
+    shared.write(0, contents.keys[1][200:399], contents.values[1][200:399], batch)
+    assert same_bits(decode(shared, tables, contents, [0, 112])[1], expected)
+
+
+def test_the_first_and_the_recent_tiles_are_always_read() -> None:
+    keys = torch.zeros(40 * TILE, 1, 8)
+    keys[TILE : 10 * TILE] = 5.0
+    chosen = choose(torch.ones(2, 8), keys, 7 * TILE)[0]
+    assert chosen.nonzero().flatten().tolist() == [0, 1, 2, 36, 37, 38, 39]
+
+
+def test_only_a_budget_below_the_context_is_sparse() -> None:
+    least = (FIRST + RECENT) * TILE
+    assert not is_sparse(0, 10_000)
+    assert not is_sparse(10_000, 10_000)
+    assert not is_sparse(9_990, 10_000)  # the same number of tiles
+    assert is_sparse(9_980, 10_000)
+    assert not is_sparse(1, least)
+    assert is_sparse(1, least + 1)
+
+
+def test_pages_that_bounds_do_not_fit_are_refused() -> None:
+    shape = KVShape(1, 4, 24, 1, 16, torch.float32, bounded=True)
+    with pytest.raises(ValueError, match="page_size is 24: with dflash a multiple of 16"):
+        make_backend("cpu", shape, Place())
+
+
+def test_budgets_without_bounds_are_refused() -> None:
+    backend = make_backend("cpu", KVShape(1, 4, 16, 1, 16, torch.float32), Place())
+    batch = batch_of([Part([0], 0, 1)], 16, [80])
+    with pytest.raises(ValueError, match="keeps no bounds"):
+        backend.attend(0, torch.zeros(1, 1, 16), batch, PLAIN)
