@@ -67,13 +67,19 @@ def make_backend(name: str, shape: KVShape, place: Place) -> AttentionBackend:
         return GatherAttention(shape, place.device)
 
 
-def make_ops(place: Place, dtype: torch.dtype) -> Ops:
-    """Returns the row-wise operations for a device and dtype."""
+def make_ops(place: Place, dtype: torch.dtype, half: bool = False) -> Ops:
+    """Returns the row-wise operations for a device and dtype.
+
+    half: float32 is computed with weights that are kept as float16. Raises ValueError where that
+    can't be had.
+    """
     if _automatic(place, dtype) == "cpu":
         try:
-            return CpuOps(place.threads)
+            return CpuOps(place.threads, half)
         except BuildError as error:
             logger.warning("row-wise operations fall back to torch: %s", error)
+    if half:
+        raise ValueError("float16 weights under float32 sums take a CPU, float32 and a C compiler")
     return TorchOps(place.device, dtype)
 
 

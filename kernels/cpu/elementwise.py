@@ -8,7 +8,7 @@ import torch
 
 from kernels.cpu.build import load_library
 from kernels.cpu.crew import crew_of
-from kernels.cpu.linear import CpuLinear
+from kernels.cpu.linear import CpuLinear, linear_library
 
 _POINTER = ctypes.c_void_p
 _SIGNATURES = {
@@ -22,16 +22,18 @@ _SIGNATURES = {
 class CpuOps:
     """Ops in C. float32 on the CPU; threads is the number each call may use.
 
-    Raises BuildError when the libraries can't be built.
+    half: linear layers keep their weights as float16. Raises BuildError when the libraries can't
+    be built.
     """
 
     name = "cpu"
     bitwise = True
 
-    def __init__(self, threads: int = 1) -> None:
+    def __init__(self, threads: int = 1, half: bool = False) -> None:
         self._threads = threads
+        self._half = half
         self._crew = crew_of(threads)
-        load_library("linear.c")
+        linear_library(half)
         library = load_library("elementwise.c")
         for name, arguments in _SIGNATURES.items():
             function = getattr(library, name)
@@ -40,8 +42,8 @@ class CpuOps:
         self._library = library
 
     def pack(self, weight: torch.Tensor, bias: torch.Tensor | None) -> CpuLinear:
-        """Packs weight [N, K], any float dtype, as float32; keeps no reference to it."""
-        return CpuLinear(weight, bias, self._threads)
+        """Packs weight [N, K], any float dtype; keeps no reference to it."""
+        return CpuLinear(weight, bias, self._threads, self._half)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
         """Returns x / rms(x) * weight over the last axis of x [T, width]."""

@@ -1,4 +1,5 @@
-/* y = x w^T + bias on packed weights.
+/* y = x w^T + bias on packed weights. With HALF they are kept as float16 and widened as they are read;
+ * sums are float32 all the same.
  *
  *   w [N][K]  ->  packed [ceil(N / PANEL)][K][PANEL]     zero padded; one panel is PANEL outputs
  *
@@ -12,6 +13,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#if HALF && defined(__F16C__)
+#include <immintrin.h>
+#endif
 
 #if defined(__AVX512F__)
 #define LANE 16
@@ -40,19 +44,40 @@ INLINE vec load(const float *p) {
     return v;
 }
 
+#if HALF
+typedef _Float16 weight;
+#else
+typedef float weight;
+#endif
+
+/* A vector of weights as floats. */
+INLINE vec widen(const weight *p) {
+#if !HALF
+    return load(p);
+#elif defined(__AVX512F__)
+    return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+#elif defined(__F16C__) && LANE == 8
+    return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+#else
+    vec v;
+    for (int i = 0; i < LANE; i++) v[i] = (float)p[i];
+    return v;
+#endif
+}
+
 int32_t panel_width(void) { return PANEL; }
 
-/* Packs rows of w (row stride ldw) into panels; out holds ceil(N / PANEL) * K * PANEL floats. */
-void pack_weight(const float *w, int64_t ldw, float *out, int32_t N, int32_t K) {
+/* Packs rows of w (row stride ldw) into panels; out holds ceil(N / PANEL) * K * PANEL of them. */
+void pack_weight(const float *w, int64_t ldw, weight *out, int32_t N, int32_t K) {
     for (int64_t n = 0; n < N; n += PANEL)
         for (int k0 = 0; k0 < K; k0 += 64)
             for (int i = 0; i < PANEL; i++)
                 for (int k = k0; k < K && k < k0 + 64; k++)
-                    out[n * K + (int64_t)k * PANEL + i] = n + i < N ? w[(n + i) * ldw + k] : 0.0f;
+                    out[n * K + (int64_t)k * PANEL + i] = (weight)(n + i < N ? w[(n + i) * ldw + k] : 0.0f);
 }
 
 /* x block of `rows` rows, packed [K][rows]; y row stride ldy; only `width` outputs are stored. */
-INLINE void kernel(const int rows, const float *x, const float *w, const float *bias, float *y,
+INLINE void kernel(const int rows, const float *x, const weight *w, const float *bias, float *y,
                    int64_t ldy, int K, int width) {
     vec total[ROWS][VECS];
     for (int k0 = 0; k0 < K; k0 += RUN) {
@@ -65,9 +90,10 @@ INLINE void kernel(const int rows, const float *x, const float *w, const float *
         for (int k = k0; k < end; k++, x += rows, w += PANEL) {
             vec b[VECS];
             if (rows < 4)
-                for (int i = 0; i < PANEL; i += 16) __builtin_prefetch(w + AHEAD * PANEL + i, 0, 2);
+                for (int i = 0; i < PANEL; i += 64 / sizeof *w)
+                    __builtin_prefetch(w + AHEAD * PANEL + i, 0, 2);
 #pragma GCC unroll 4
-            for (int i = 0; i < VECS; i++) b[i] = load(w + i * LANE);
+            for (int i = 0; i < VECS; i++) b[i] = widen(w + i * LANE);
 #pragma GCC unroll 16
             for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
@@ -100,7 +126,7 @@ INLINE void kernel(const int rows, const float *x, const float *w, const float *
         kernel(n, x, w, bias, y, ldy, K, width);          \
         break;
 
-static void block(int rows, const float *x, const float *w, const float *bias, float *y,
+static void block(int rows, const float *x, const weight *w, const float *bias, float *y,
                   int64_t ldy, int K, int width) {
     switch (rows) {
         CASE(1)
@@ -121,7 +147,8 @@ static void block(int rows, const float *x, const float *w, const float *bias, f
 }
 
 struct product {
-    const float *x, *packed, *bias;
+    const float *x, *bias;
+    const weight *packed;
     float *y, *rows; /* rows: x in blocks, each [K][rows of the block] */
     int64_t ldx, M, N, K, blocks, panels, tasks;
 };
@@ -154,7 +181,7 @@ static void panel_task(const void *context, int64_t task) {
 }
 
 /* Returns 0, or 1 when scratch memory for x could not be had. y is dense. */
-int32_t linear(const float *x, int64_t ldx, const float *packed, const float *bias, float *y,
+int32_t linear(const float *x, int64_t ldx, const weight *packed, const float *bias, float *y,
                const int32_t *sizes /* M, N, K */, struct crew *crew) {
     struct product p = {.x = x, .packed = packed, .bias = bias, .y = y, .ldx = ldx,
                         .M = sizes[0], .N = sizes[1], .K = sizes[2]};

@@ -11,10 +11,13 @@ from kernels.cpu.build import load_library
 from kernels.cpu.crew import crew_of
 from kernels.cpu.memory import large_buffer
 
+LARGEST_HALF = 65504.0
+
 
 @functools.cache
-def _library() -> ctypes.CDLL:
-    library = load_library("linear.c")
+def linear_library(half: bool) -> ctypes.CDLL:
+    """The compiled linear.c. half: weights are kept as float16. Raises BuildError."""
+    library = load_library("linear.c", {"HALF": int(half)})
     pointer, int32, int64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
     library.pack_weight.argtypes = [pointer, int64, pointer, int32, int32]
     library.pack_weight.restype = None
@@ -24,21 +27,32 @@ def _library() -> ctypes.CDLL:
 
 
 class CpuLinear:
-    """A float32 weight [N, K] packed as [ceil(N / panel)][K][panel]; the original may be freed.
+    """A weight [N, K] packed as [ceil(N / panel)][K][panel]; the original may be freed.
 
-    Raises BuildError when the library can't be built.
+    half: it is kept as float16, half the bytes, each number within 2^-11 of itself; all sums are
+    float32. Raises BuildError when the library can't be built, ValueError where a number is larger
+    than float16 has.
     """
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, threads: int = 1) -> None:
-        library = _library()
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        threads: int = 1,
+        half: bool = False,
+    ) -> None:
+        library = linear_library(half)
         self._linear = library.linear
         self._outputs, self._inputs = weight.shape
         self._crew = crew_of(threads)
         panel = library.panel_width()
         panels = -(-self._outputs // panel)
-        self._packed = large_buffer(panels, self._inputs, panel)
+        dtype = torch.float16 if half else torch.float32
+        self._packed = large_buffer(panels, self._inputs, panel, dtype=dtype)
         for first in range(0, self._outputs, panel * 64):
             part = weight[first : first + panel * 64].float().contiguous()
+            if half:
+                _check_range(part)
             library.pack_weight(
                 part.data_ptr(),
                 part.stride(0),
@@ -69,3 +83,10 @@ class CpuLinear:
         if failed:
             raise MemoryError(f"no scratch memory for {rows} rows of {self._inputs}")
         return out
+
+
+def _check_range(weight: torch.Tensor) -> None:
+    """Raises ValueError where float16 would make an infinity of a number."""
+    most = float(weight.abs().max()) if weight.numel() else 0.0
+    if most > LARGEST_HALF:
+        raise ValueError(f"a weight is {most:.6g}, above float16's largest {LARGEST_HALF:.0f}")

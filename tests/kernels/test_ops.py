@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch.nn import functional
 
+from kernels import Place, make_ops
 from kernels.cpu.elementwise import CpuOps
 from kernels.ops import Ops
 from kernels.torch_ops import TorchOps
+from tests.kernels.paging import same_bits
 
 MEMBERS = pytest.mark.parametrize("ops", [CpuOps(), TorchOps()], ids=["cpu", "torch"])
 WIDTHS = pytest.mark.parametrize("width", [8, 44, 64, 577])
@@ -38,6 +40,31 @@ def test_linear_is_the_matrix_product(ops: Ops, outputs: int, rows: int) -> None
 def test_linear_without_bias_and_from_bfloat16(ops: Ops) -> None:
     weight, x = draw(40, 24).bfloat16(), draw(3, 24)
     torch.testing.assert_close(ops.pack(weight, None)(x), x @ weight.float().T)
+
+
+@pytest.mark.parametrize("outputs", [1, 31, 96])
+@pytest.mark.parametrize("rows", [1, 2, 13, 50])
+def test_half_weights_give_the_product_with_rounded_weights(outputs: int, rows: int) -> None:
+    weight, bias, x = draw(outputs, 70), draw(outputs), draw(rows, 90)[:, :70]
+    found = CpuOps(half=True).pack(weight, bias)(x)
+    rounded = CpuOps().pack(weight.half(), bias)(x)
+    assert same_bits(found, rounded)
+    exact = x.double() @ weight.double().T + bias.double()
+    bound = x.double().abs() @ weight.double().abs().T * 2**-11 + 5e-5
+    assert ((found.double() - exact).abs() <= bound).all()
+    assert not torch.allclose(found.double(), exact, atol=1e-6)
+
+
+def test_a_weight_that_float16_does_not_hold_is_refused() -> None:
+    weight = draw(40, 24)
+    weight[33, 3] = -70000.0
+    with pytest.raises(ValueError, match="a weight is 70000, above float16's largest 65504"):
+        CpuOps(half=True).pack(weight, None)
+
+
+def test_half_weights_are_refused_where_torch_computes() -> None:
+    with pytest.raises(ValueError, match="take a CPU, float32 and a C compiler"):
+        make_ops(Place(), torch.bfloat16, half=True)
 
 
 def test_packing_keeps_no_view_of_the_weight() -> None:
