@@ -149,11 +149,19 @@ class Boundary(msgspec.Struct, frozen=True):
     unit: Unit = Unit.MESSAGES
 
 
+class Dflash(enum.Enum):
+    """Whether decoding may read a part of a long context. AUTO: from the worker's limits on."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
 class Decoding(msgspec.Struct, frozen=True):
     """How the answer is made: n choices; top_logprobs None: no logprobs, else so many more.
 
     score_prompt: whether the logprobs of the prompt's own tokens are wanted. echo: whether its text
-    is. constraint None: the answer is free.
+    is. constraint None: the answer is free. dflash None: as the worker is set.
     """
 
     sampling: Sampling
@@ -163,6 +171,7 @@ class Decoding(msgspec.Struct, frozen=True):
     score_prompt: bool = False
     echo: bool = False
     constraint: Constraint | None = None
+    dflash: Dflash | None = None
 
 
 class Resume(msgspec.Struct, frozen=True):

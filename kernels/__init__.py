@@ -51,6 +51,10 @@ BACKENDS: dict[str, Callable[[KVShape, Place], AttentionBackend]] = {
 }
 
 
+# Members whose pools take fewer bytes with `eight_bit`; others only compute as if.
+KEEPS_EIGHT_BIT = ("cpu",)
+
+
 def make_backend(name: str, shape: KVShape, place: Place) -> AttentionBackend:
     """Returns the named backend with an empty pool; `auto` picks by device and dtype.
 

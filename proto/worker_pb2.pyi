@@ -7,6 +7,13 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Dflash(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DFLASH_UNSPECIFIED: _ClassVar[Dflash]
+    DFLASH_AUTO: _ClassVar[Dflash]
+    DFLASH_ON: _ClassVar[Dflash]
+    DFLASH_OFF: _ClassVar[Dflash]
+
 class Want(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     WANT_UNSPECIFIED: _ClassVar[Want]
@@ -31,6 +38,10 @@ class FailureCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     INTERNAL: _ClassVar[FailureCode]
     DRAINING: _ClassVar[FailureCode]
     SESSION_LOST: _ClassVar[FailureCode]
+DFLASH_UNSPECIFIED: Dflash
+DFLASH_AUTO: Dflash
+DFLASH_ON: Dflash
+DFLASH_OFF: Dflash
 WANT_UNSPECIFIED: Want
 GENERATION: Want
 TOKENS: Want
@@ -69,7 +80,7 @@ class GatewayHello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., gateway: _Optional[str] = ...) -> None: ...
 
 class Submit(_message.Message):
-    __slots__ = ("request_id", "trace_id", "tenant", "namespace", "chat", "text", "token_ids", "pair", "program", "sampling", "stopping", "n", "top_logprobs", "boundaries", "expected_tokens", "resume", "share", "public_messages", "score_prompt", "constraint", "want", "echo", "nodes", "session")
+    __slots__ = ("request_id", "trace_id", "tenant", "namespace", "chat", "text", "token_ids", "pair", "program", "sampling", "stopping", "n", "top_logprobs", "boundaries", "expected_tokens", "resume", "share", "public_messages", "score_prompt", "constraint", "want", "echo", "nodes", "session", "dflash")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TRACE_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +105,7 @@ class Submit(_message.Message):
     ECHO_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
+    DFLASH_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     trace_id: str
     tenant: str
@@ -118,7 +130,8 @@ class Submit(_message.Message):
     echo: bool
     nodes: _containers.RepeatedCompositeFieldContainer[NodeOutput]
     session: Session
-    def __init__(self, request_id: _Optional[int] = ..., trace_id: _Optional[str] = ..., tenant: _Optional[str] = ..., namespace: _Optional[bytes] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., text: _Optional[str] = ..., token_ids: _Optional[bytes] = ..., pair: _Optional[_Union[PairPrompt, _Mapping]] = ..., program: _Optional[bytes] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., stopping: _Optional[_Union[Stopping, _Mapping]] = ..., n: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., expected_tokens: _Optional[int] = ..., resume: _Optional[_Iterable[_Union[Resume, _Mapping]]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., public_messages: _Optional[int] = ..., score_prompt: _Optional[bool] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ..., want: _Optional[_Union[Want, str]] = ..., echo: _Optional[bool] = ..., nodes: _Optional[_Iterable[_Union[NodeOutput, _Mapping]]] = ..., session: _Optional[_Union[Session, _Mapping]] = ...) -> None: ...
+    dflash: Dflash
+    def __init__(self, request_id: _Optional[int] = ..., trace_id: _Optional[str] = ..., tenant: _Optional[str] = ..., namespace: _Optional[bytes] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., text: _Optional[str] = ..., token_ids: _Optional[bytes] = ..., pair: _Optional[_Union[PairPrompt, _Mapping]] = ..., program: _Optional[bytes] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., stopping: _Optional[_Union[Stopping, _Mapping]] = ..., n: _Optional[int] = ..., top_logprobs: _Optional[int] = ..., boundaries: _Optional[_Iterable[_Union[Boundary, _Mapping]]] = ..., expected_tokens: _Optional[int] = ..., resume: _Optional[_Iterable[_Union[Resume, _Mapping]]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., public_messages: _Optional[int] = ..., score_prompt: _Optional[bool] = ..., constraint: _Optional[_Union[Constraint, _Mapping]] = ..., want: _Optional[_Union[Want, str]] = ..., echo: _Optional[bool] = ..., nodes: _Optional[_Iterable[_Union[NodeOutput, _Mapping]]] = ..., session: _Optional[_Union[Session, _Mapping]] = ..., dflash: _Optional[_Union[Dflash, str]] = ...) -> None: ...
 
 class Session(_message.Message):
     __slots__ = ("id", "resumes", "ttl_s")

@@ -30,7 +30,7 @@ from worker.parallel.lead import leading
 from worker.parallel.ranks import Ranks
 from worker.registry import Entry, registered
 from worker.service import Service
-from worker.sizes import Sizes
+from worker.sizes import Sizes, formats_of
 from worker.tasks import sizes_for, trade_of
 from worker.telemetry import set_up_logging
 from worker.text.tokenizer import Tokenizer
@@ -140,6 +140,7 @@ def _ranks(
         device=config.device,
         threads=config.threads,
         log_level=config.log_level,
+        formats=formats_of(config),
     )
     return leading(own)
 

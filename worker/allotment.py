@@ -138,17 +138,21 @@ class Allotment:
         """Releases the pages; what is computed of them stays cached."""
         held, sequence.held = sequence.held, None
         assert held is not None
-        computed = sequence.computed
+        computed = sequence.exact(sequence.computed)
         if held.tail_source is not None:  # the copy may not have been made
             computed -= computed % self._page_size
         self._cache.finish(held, bytes(sequence.tokens), computed)
 
     def commit(self, sequence: Sequence, end: int) -> list[int]:
-        """Makes the whole pages below `end` matchable; returns the page table up to there."""
+        """Makes the whole pages below `end` matchable; returns the page table up to there.
+
+        Pages with tokens that were not computed exactly stay the sequence's own.
+        """
         held = sequence.held
         assert held is not None
-        if end // self._page_size > held.num_committed:
-            self._cache.commit(held, bytes(sequence.tokens), end)
+        exact = sequence.exact(end)
+        if exact // self._page_size > held.num_committed:
+            self._cache.commit(held, bytes(sequence.tokens), exact)
         self._tag(sequence)
         return held.pages[: self.pages_for(end)]
 

@@ -33,7 +33,7 @@ from worker.parallel.ranks import Ranks
 from worker.runner import Runner
 from worker.scheduler import Scheduler, SchedulerLimits
 from worker.service import Service
-from worker.sizes import Sizes
+from worker.sizes import Sizes, formats_of
 from worker.tasks import Trade, check, encoder_runner
 from worker.telemetry import GrammarCounts, PageHistory, RequestCounts, Telemetry
 from worker.text.chat import ChatTemplate
@@ -72,6 +72,7 @@ class Plan:
             self.config.short_share,
             whole_prompts=self.trade.kind.encodes,
             append_forced=self.config.append_forced,
+            dflash=self.trade.purpose.dflash,
         )
 
 
@@ -164,6 +165,7 @@ def build_runner(
         threads=config.threads,
         num_ranks=config.tensor_parallel,
         head=head,
+        formats=formats_of(config),
     )
     try:
         model = load_model(folder, options)

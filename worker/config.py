@@ -45,6 +45,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     admitted. short_share: of a step's tokens, what short prompts may take from long ones.
     append_forced: text that a constraint leaves no choice in is appended, not sampled.
     deterministic: refuse to start where outputs are equal only within rounding.
+    weight_dtype, kv_cache_dtype: how both are kept; auto: as `dtype` says. dflash: whether decoding
+    reads dflash_budget tokens of a long context; auto: from dflash_min_context tokens on, while
+    dflash_min_batch sequences run. Requests may wish otherwise unless it is off.
     threads: for our CPU kernels. tensor_parallel: over how many processes the model is split.
     registry_url: the Redis in which gateways look for workers; None: they know this one otherwise.
     advertise: HOST:PORT by which they reach it, if not by `listen`.
@@ -69,6 +72,12 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     short_share: Annotated[float, Meta(ge=0, le=1)] = 0.5
     append_forced: bool = True
     deterministic: bool = False
+    weight_dtype: Literal["auto", "float16"] = "auto"
+    kv_cache_dtype: Literal["auto", "int8"] = "auto"
+    dflash: Literal["off", "auto", "on"] = "off"
+    dflash_budget: Annotated[int, Meta(ge=80)] = 2048
+    dflash_min_context: PositiveInt = 4096
+    dflash_min_batch: PositiveInt = 16
     page_size: Annotated[int, Meta(ge=1, le=1024)] = 16
     kv_memory: Budget = "1GiB"
     max_cached_tokens: PositiveInt | None = None
@@ -131,6 +140,7 @@ def load(path: Path | None, flags: dict[str, Any]) -> WorkerConfig:
             raise ConfigError(f"config file {path}: {error}") from error
         if not isinstance(settings, dict):
             raise ConfigError(f"config file {path} must hold settings by name.")
+    settings = _unyaml(settings)
     settings |= {name: value for name, value in flags.items() if value is not None}
     try:
         config = msgspec.convert(settings, WorkerConfig, strict=False)
@@ -141,12 +151,25 @@ def load(path: Path | None, flags: dict[str, Any]) -> WorkerConfig:
         _parse_address("advertise", config.advertise)
     _check_tls(config)
     _check_parallel(config)
+    _check_dflash(config)
     if config.max_step_tokens is not None and config.max_step_tokens < config.max_running_sequences:
         raise ConfigError(
             f"max_step_tokens is {config.max_step_tokens}: at least max_running_sequences, "
             f"which is {config.max_running_sequences}."
         )
     return config
+
+
+def _unyaml(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings with the words on and off where YAML has made truth values of them."""
+    words = {True: "on", False: "off"}
+    hints = get_type_hints(WorkerConfig)
+    return {
+        name: words[value]
+        if isinstance(value, bool) and words[value] in get_args(hints.get(name))
+        else value
+        for name, value in settings.items()
+    }
 
 
 def _parse_address(name: str, address: str) -> None:
@@ -185,6 +208,21 @@ def _check_parallel(config: WorkerConfig) -> None:
         raise ConfigError(
             f"device is {config.device!r}: with tensor_parallel {config.tensor_parallel} it is "
             "'cuda', and the ranks take the first devices (CUDA_VISIBLE_DEVICES says which)."
+        )
+
+
+def _check_dflash(config: WorkerConfig) -> None:
+    if config.dflash == "off":
+        return
+    if config.deterministic:
+        raise ConfigError(
+            f"dflash is {config.dflash!r}: deterministic is true, and dflash leaves out parts of "
+            "a context; only off will do."
+        )
+    if config.page_size % 16:
+        raise ConfigError(
+            f"page_size is {config.page_size}: with dflash {config.dflash!r} it is a multiple of "
+            "16, of which bounds are kept."
         )
 
 

@@ -23,3 +23,12 @@ class Draft:
         """How many of the sequence's tokens it can take."""
         room = min(sequence.computable, self.budget)
         return min(room, self.scorable) if sequence.scores_next else room
+
+    def take(self, sequence: Sequence, count: int) -> None:
+        """The step computes the sequence's next `count` tokens."""
+        sequence.planned = count
+        self.budget -= count
+        self.num_tokens += count
+        if sequence.scores_next:
+            self.scorable -= count
+        self.members[sequence.spec.id] = sequence

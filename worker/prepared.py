@@ -61,6 +61,7 @@ def specs(
             rank=submission.share.priority,
             score_prompt=submission.score_prompt and choice == choices[0] and choice not in begun,
             grammar=prepared.grammar,
+            dflash=submission.dflash,
         )
         for choice in choices
     ]

@@ -142,7 +142,13 @@ class Runner:
             page_size=page_size,
             max_query_len=int(lengths.max()),
             max_context_len=int(context.max()),
+            budget=self._budget(rows),
         )
+
+    def _budget(self, rows: list[PlanRow]) -> torch.Tensor | None:
+        """int32 [rows], None where every row reads all."""
+        budget = np.array([row.budget for row in rows], dtype=np.int32)
+        return self._tensor(budget) if budget.any() else None
 
     def _tensor(self, values: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(values).to(self._device)

@@ -11,9 +11,9 @@ Short and long: while a long prompt is computed, or is next, short ones have a s
 (`short_share`), so that they don't wait for all of it; what they leave is the long one's.
 
 Memory: a sequence takes the pages of its whole prompt when it is admitted and one page at a time
-after that. When none is left, the sequence that arrived last is preempted: it gives its pages back
-(they stay matchable) and waits again at its old place. The oldest one can always run, so work gets
-done; a sequence never grows beyond the pool, which the service refuses beforehand.
+after that. When none is left, the last to arrive is preempted: it gives its pages back (they stay
+matchable) and waits at its old place. The oldest can always run, so work gets done; a sequence
+never grows beyond the pool, which the service refuses beforehand.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 
 from worker.allotment import Allotment
 from worker.cache.interface import TOKEN_BYTES, PrefixCache
+from worker.dflash import OFF, Dflash
 from worker.draft import Draft
 from worker.grammar.masks import Masks
 from worker.grammar.outlook import Outlook
@@ -42,9 +43,9 @@ class SchedulerLimits:
     """max_step_tokens: token budget of one step; max_running: sequences that decode together.
 
     short_share: of a step's budget, what short prompts may take from long ones. whole_prompts: a
-    step computes all of a prompt or nothing; then its budget holds the longest one. append_forced:
-    what a grammar forces is appended, not sampled; the answers are the same. pinned_share: of all
-    pages, how many sessions may hold between their requests.
+    step computes all of a prompt or nothing; its budget holds the longest. append_forced: what a
+    grammar forces is appended, not sampled; the answers are the same. pinned_share: of all pages,
+    how many sessions may hold between requests. dflash: who reads less than all.
     """
 
     max_step_tokens: int
@@ -53,6 +54,7 @@ class SchedulerLimits:
     whole_prompts: bool = False
     append_forced: bool = True
     pinned_share: float = 0.25
+    dflash: Dflash = OFF
 
     @property
     def short_tokens(self) -> int:
@@ -346,6 +348,7 @@ class Scheduler:
         self._running.remove(sequence)
         self._give_back(sequence)
         sequence.computed = 0
+        sequence.exact_len = None
         sequence.num_boundaries_stored = 0
         self._enqueue(sequence)
         self._count(preemptions=1)
@@ -359,14 +362,10 @@ class Scheduler:
         if count == 0:
             return
         start, end = sequence.computed, sequence.computed + count
-        sequence.planned = count
-        step.budget -= count
-        step.num_tokens += count
-        if sequence.scores_next:
-            step.scorable -= count
+        step.take(sequence, count)
         self._planned_tokens += count
         self._order.charge(sequence, count)
-        step.members[sequence.spec.id] = sequence
+        budget = sequence.budget(self.limits.dflash, self.num_running)  # before the pages are shown
         table = self._pages.commit(sequence, end)
         if self._order.tracks and (end < sequence.num_tokens or sequence.is_awaited):
             self._await(sequence, self._pages.frontier(sequence, end))
@@ -378,6 +377,7 @@ class Scheduler:
                 table=table,
                 sample=sequence.sample_row() if end == sequence.num_tokens else None,
                 targets=sequence.targets(start, end),
+                budget=budget,
             )
         )
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from worker.cache.interface import TOKEN_BYTES, SequencePages
 from worker.cache.scope import CacheScope
+from worker.dflash import Dflash, Mode
 from worker.grammar.compiled import Grammar
 from worker.grammar.matcher import Matcher
 from worker.grammar.outlook import Outlook, closed, is_open, opened
@@ -46,7 +47,8 @@ class SequenceSpec:
     output: what another worker has generated of it, packed; the sequence goes on behind it. It is
     output in every respect but that it is not reported again. rank: a higher one is served sooner.
     score_prompt: whether the scores of the prompt's tokens are wanted, from the scored_from-th on,
-    at least 1. grammar: what its text conforms to; None: it is free.
+    at least 1. grammar: what its text conforms to; None: it is free. dflash: what the request
+    wishes; None: as the worker is set.
     """
 
     id: int
@@ -62,6 +64,7 @@ class SequenceSpec:
     score_prompt: bool = False
     scored_from: int = 1
     grammar: Grammar | None = None
+    dflash: Mode | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +76,8 @@ class Sequence:
     planned: tokens that the step under way computes. is_awaited: others may wait for its next page.
     scores: of the prompt's second token and those behind it, as far as known; scores_given: they
     have been told. matcher: where its text stands in its grammar. outlook: what may be sampled
-    next; None with a matcher: not known yet.
+    next; None with a matcher: not known yet. exact_len: so many of its first tokens were computed
+    over all of their context; None: all of them.
     """
 
     spec: SequenceSpec
@@ -89,10 +93,15 @@ class Sequence:
     num_boundaries_stored: int = 0
     matcher: Matcher | None = None
     outlook: Outlook | None = None
+    exact_len: int | None = None
 
     def __post_init__(self) -> None:
         self.tokens = bytearray(self.spec.prompt + self.spec.output)
         self.scores = [UNSCORED] * (self.spec.scored_from - 1)
+
+    def exact(self, num_tokens: int) -> int:
+        """How many of its first num_tokens others may take from it."""
+        return num_tokens if self.exact_len is None else min(num_tokens, self.exact_len)
 
     @property
     def num_tokens(self) -> int:
@@ -154,6 +163,19 @@ class Sequence:
             return b""
         stop = min(end + 1, self.prompt_len)
         return bytes(self.tokens[(start + 1) * TOKEN_BYTES : stop * TOKEN_BYTES])
+
+    def budget(self, dflash: Dflash, num_running: int) -> int:
+        """The tokens that the planned row may read of its context, 0: all.
+
+        From a row on that may read less, nobody takes what it computes.
+        """
+        if self.planned > 1 or self.output_len == 0:
+            return 0
+        context = self.computed + self.planned
+        tokens = dflash.budget_for(self.spec.dflash, context, num_running)
+        if tokens and self.exact_len is None:
+            self.exact_len = self.computed
+        return tokens
 
     def append(self, token: int) -> FinishReason | None:
         """Adds a generated token; returns why the sequence ends with it, if it does."""

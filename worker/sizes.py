@@ -11,6 +11,7 @@ from kernels.interface import KVShape
 from worker.config import WorkerConfig
 from worker.errors import ModelUnavailable
 from worker.memory import PagePlan, free_memory, plan_pages
+from worker.model.formats import Formats
 from worker.model.interface import ModelShape
 from worker.model.shape import read_config, shape_of
 from worker.model.split import kv_heads_of_rank
@@ -40,7 +41,17 @@ def decide(config: WorkerConfig, folder: Path) -> Sizes:
     shape = shape_of(described)
     kv_heads = kv_heads_of_rank(described, config.tensor_parallel)
     dtype = DTYPES[config.dtype] if config.dtype != "auto" else default_dtype(config.device)
-    kv = KVShape(shape.num_layers, 1, 1, kv_heads, shape.head_dim, dtype)
+    kept = formats_of(config)
+    kv = KVShape(
+        shape.num_layers,
+        1,
+        1,
+        kv_heads,
+        shape.head_dim,
+        dtype,
+        eight_bit=kept.eight_bit_kv,
+        bounded=kept.bounded_keys,
+    )
     pages = plan_pages(
         config.kv_memory_bytes(kv.bytes_per_token, _free_bytes(config)),
         config.page_size,
@@ -52,6 +63,15 @@ def decide(config: WorkerConfig, folder: Path) -> Sizes:
         STEP_TOKENS.get(device, STEP_TOKENS["cpu"]), config.max_running_sequences
     )
     return Sizes(shape, pages, dtype, min(longest, pages.num_tokens), steps)
+
+
+def formats_of(config: WorkerConfig) -> Formats:
+    """How weights and K/V are kept."""
+    return Formats(
+        half_weights=config.weight_dtype == "float16",
+        eight_bit_kv=config.kv_cache_dtype == "int8",
+        bounded_keys=config.dflash != "off",
+    )
 
 
 def check_devices(config: WorkerConfig) -> None:

@@ -39,7 +39,8 @@ class PlanRow:
         table     its pages, enough for those positions
 
     sample: set when the step reaches the sequence's last known token. targets: packed ids of the
-    tokens that follow the row's first ones, whose scores are wanted; empty: of none.
+    tokens that follow the row's first ones, whose scores are wanted; empty: of none. budget: tokens
+    of its context that a row of one token reads at most (dflash); 0: all.
     """
 
     sequence_id: int
@@ -48,6 +49,7 @@ class PlanRow:
     table: list[int]
     sample: SampleRow | None = None
     targets: bytes = b""
+    budget: int = 0
 
 
 @dataclass(frozen=True, slots=True)

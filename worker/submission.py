@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from worker.dflash import Mode
 from worker.request import FinishReason, Sampling, TokenLogprobs, TokenScore
 
 
@@ -194,7 +195,7 @@ class Submission:
     on with; one that isn't named starts afresh. public_messages: how many of a chat's first
     messages (and the tools) are shared by all namespaces. score_prompt, echo: whether the scores of
     the prompt's tokens, and its text, are wanted, with the first choice that is open. constraint
-    None: the answer is free.
+    None: the answer is free. dflash None: as the worker is set.
     """
 
     request_id: int
@@ -216,6 +217,7 @@ class Submission:
     echo: bool = False
     constraint: Constraint | None = None
     want: Want = Want.GENERATION
+    dflash: Mode | None = None
 
     @property
     def is_restricted(self) -> bool:

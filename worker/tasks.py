@@ -15,6 +15,7 @@ from pathlib import Path
 from worker.cache.off import NoCache
 from worker.cache.pages import PagePool
 from worker.config import ConfigError, WorkerConfig
+from worker.dflash import Dflash, Mode
 from worker.encoding import EncoderRunner
 from worker.engine import StepRunner
 from worker.intake import Intake
@@ -52,7 +53,12 @@ def trade_of(config: WorkerConfig, folder: Path, tokenizer: Tokenizer) -> Trade:
     """Returns what the model is for. Raises ConfigError, ModelUnavailable, UnsupportedModel."""
     kind = kind_of(folder, config.task)
     if kind.task == "generate":
-        return Trade(kind, Purpose())
+        return Trade(kind, Purpose(dflash=dflash_of(config)))
+    if config.dflash != "off":
+        raise ConfigError(
+            f"dflash is {config.dflash!r}: task is {kind.task!r}, and only models that generate "
+            "decode; only off will do."
+        )
     if config.tensor_parallel > 1:
         raise ConfigError(
             f"tensor_parallel is {config.tensor_parallel}: task is {kind.task!r}, and only models "
@@ -68,6 +74,16 @@ def trade_of(config: WorkerConfig, folder: Path, tokenizer: Tokenizer) -> Trade:
         return Trade(kind, Purpose("rerank", pairs), separator=separator)
     head = Classifier() if kind.labels else _yes_no(pairs)
     return Trade(kind, Purpose("rerank", pairs), head)
+
+
+def dflash_of(config: WorkerConfig) -> Dflash:
+    """Who may decode over a part of its context."""
+    return Dflash(
+        Mode(config.dflash),
+        config.dflash_budget,
+        config.dflash_min_context,
+        config.dflash_min_batch,
+    )
 
 
 def sizes_for(config: WorkerConfig, folder: Path, kind: Kind) -> Sizes:

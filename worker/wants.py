@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from worker.dflash import OFF, Dflash, Mode
 from worker.errors import InvalidRequest
 from worker.request import FinishReason
 from worker.submission import Output, PairInput, Submission, Want
@@ -24,10 +25,11 @@ _DOES = {
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """A worker's task. pairs: how it writes pairs; None: it scores none."""
+    """A worker's task. pairs: how it writes pairs; None: it scores none. dflash: its setting."""
 
     task: str = "generate"
     pairs: Pairs | None = None
+    dflash: Dflash = OFF
 
     def check(self, submission: Submission) -> None:
         """Raises InvalidRequest for what the task can't give."""
@@ -38,6 +40,9 @@ class Purpose:
             raise InvalidRequest("model", f"{_DOES[self.task]}; it takes no pairs.")
         if submission.want is not Want.GENERATION and submission.n != 1:
             raise InvalidRequest("n", f"n is {submission.n}; what isn't generated comes once.")
+        if submission.dflash not in (None, Mode.OFF) and not self.dflash.is_possible:
+            wish = submission.dflash.value
+            raise InvalidRequest("dflash", f"dflash is {wish!r}; this model runs with it off.")
         if submission.want is Want.TEXT and not isinstance(submission.prompt, bytes):
             raise InvalidRequest("prompt", "Only token ids have a text to be told.")
 

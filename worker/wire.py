@@ -8,6 +8,7 @@ from math import inf
 
 from proto import worker_pb2 as pb
 from worker.cache.boundaries import BoundaryEvent, EventKind
+from worker.dflash import Mode
 from worker.engine import Load
 from worker.errors import RequestFailed, failure_code
 from worker.request import FinishReason, Sampling, TokenLogprobs, TokenScore
@@ -51,6 +52,11 @@ _WANTS = {
     pb.TOKENS: Want.TOKENS,
     pb.TEXT: Want.TEXT,
     pb.VALUES: Want.VALUES,
+}
+_DFLASH = {
+    pb.DFLASH_AUTO: Mode.AUTO,
+    pb.DFLASH_ON: Mode.ON,
+    pb.DFLASH_OFF: Mode.OFF,
 }
 _TOOL_MODES = {
     pb.ToolChoice.AUTO: ToolMode.AUTO,
@@ -123,6 +129,7 @@ def submission(message: pb.Submit) -> Submission:
         echo=message.echo,
         constraint=_constraint(message.constraint) if message.HasField("constraint") else None,
         want=_WANTS.get(message.want, Want.GENERATION),
+        dflash=_DFLASH.get(message.dflash),
     )
 
 

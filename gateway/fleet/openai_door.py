@@ -28,6 +28,7 @@ from gateway.request import (
     ChatPrompt,
     Constraint,
     Decoding,
+    Dflash,
     Language,
     PairPrompt,
     ProgramPrompt,
@@ -117,6 +118,8 @@ def _decoding(decoding: Decoding, kind: ForeignKind) -> dict[str, object]:
     sampling, stopping = decoding.sampling, decoding.stopping
     if decoding.echo or decoding.score_prompt:
         raise InvalidRequest("The server behind this model does not take 'echo'.", param="echo")
+    if decoding.dflash not in (None, Dflash.OFF):
+        raise InvalidRequest("The server behind this model does not take 'dflash'.", param="dflash")
     extras: dict[str, object] = {
         "top_k": sampling.top_k,
         "min_p": sampling.min_p,

@@ -61,6 +61,7 @@ def submit(request_id: int, ask: Ask) -> pb.Submit:
         echo=decoding.echo,
         constraint=None if decoding.constraint is None else _constraint(decoding.constraint),
         want=ask.want.value,
+        dflash=None if decoding.dflash is None else f"DFLASH_{decoding.dflash.name}",
         nodes=[_node(one) for one in ask.nodes],
     )
     if ask.session is not None:

@@ -187,6 +187,7 @@ def _decoding(request: SharedFields, caller: Caller, asked: _Asked) -> Decoding:
         score_prompt=request.prompt_logprobs is not None or (asked.echo and scored),
         echo=asked.echo,
         constraint=asked.constraint,
+        dflash=request.dflash,
     )
 
 

@@ -21,6 +21,7 @@ from gateway.http.messages import Message, check_messages
 from gateway.http.prompts import Prompts, TokenId, check_prompts
 from gateway.http.structured import ResponseFormat, StructuredOutputs
 from gateway.http.tools import Tool, check_tools, tool_choice_of
+from gateway.request import Dflash
 
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
@@ -64,6 +65,7 @@ class SharedFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     prompt_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     structured_outputs: StructuredOutputs | None = None
     service_tier: Tier | None = None
+    dflash: Dflash | None = None
     user: Any = None
     # Taken and not used.
     metadata: Any = None

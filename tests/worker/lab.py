@@ -11,7 +11,9 @@ from kernels import Place, make_backend
 from worker.assembly import CACHES
 from worker.cache.pages import PagePool
 from worker.cache.scope import CacheScope
+from worker.dflash import OFF, Dflash
 from worker.engine import Engine, StepReport, StepRunner
+from worker.model.formats import PLAIN, Formats
 from worker.model.interface import Model
 from worker.model.loading import LoadOptions, load
 from worker.request import Sampling, Stopping, TokenLogprobs
@@ -35,11 +37,12 @@ class Setting:
     threads: int = 2
     member: str = "lowered"
     order: str = "cache_aware"
+    dflash: Dflash = OFF
 
 
-def load_member(folder: Path, member: str) -> Model:
+def load_member(folder: Path, member: str, formats: Formats = PLAIN) -> Model:
     """Returns a member of the model with a page pool that every lab replaces by its own."""
-    return load(folder, LoadOptions(num_pages=8, member=member, threads=2))
+    return load(folder, LoadOptions(num_pages=8, member=member, threads=2, formats=formats))
 
 
 @dataclass
@@ -59,7 +62,7 @@ class Lab:
         self.runner = self.make_runner()
         pool = PagePool(setting.num_tokens // setting.page_size, setting.page_size, keep_freed=True)
         self.cache = CACHES[setting.cache](pool)
-        limits = SchedulerLimits(setting.budget, setting.running)
+        limits = SchedulerLimits(setting.budget, setting.running, dflash=setting.dflash)
         self.scheduler = Scheduler(self.cache, limits, setting.order)
         self.engine = Engine(self.scheduler, self.runner, self._take)
 

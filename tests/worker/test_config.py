@@ -15,6 +15,13 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
     assert config.kv_memory_bytes(46_080, 0) == 2 * 1024**3
 
 
+def test_on_and_off_are_words_in_yaml_too(tmp_path: Path) -> None:
+    file = tmp_path / "worker.yaml"
+    file.write_text("prefix_cache: off\ndflash: on\ndeterministic: off\n")
+    config = load(file, {})
+    assert (config.prefix_cache, config.dflash, config.deterministic) == ("off", "on", False)
+
+
 def test_json_is_read_like_yaml(tmp_path: Path) -> None:
     file = tmp_path / "worker.json"
     file.write_text('{"name": "w1", "prefix_cache": "block"}')
@@ -34,6 +41,12 @@ def test_json_is_read_like_yaml(tmp_path: Path) -> None:
         ({"listen": "localhost"}, ("listen", "'localhost'", "HOST:PORT")),
         ({"listen": "localhost:99999"}, ("listen", "65535")),
         ({"name": "a b"}, ("name", "'a b'")),
+        ({"kv_cache_dtype": "fp8"}, ("kv_cache_dtype", "'fp8'", "auto, int8")),
+        ({"weight_dtype": "int4"}, ("weight_dtype", "'int4'", "auto, float16")),
+        ({"dflash": "yes"}, ("dflash", "'yes'", "off, auto, on")),
+        ({"dflash_budget": "79"}, ("dflash_budget", "'79'", ">= 80")),
+        ({"dflash": "on", "page_size": "8"}, ("page_size", "8", "multiple of 16")),
+        ({"dflash": "auto", "deterministic": "true"}, ("dflash", "'auto'", "only off")),
         ({"threads": "many"}, ("threads", "'many'")),
         ({"tls_cert": "c.pem"}, ("tls_cert", "'c.pem'", "needs tls_key")),
         ({"tls_key": "k.pem"}, ("tls_key", "'k.pem'", "needs tls_cert")),

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from kernels import Place, make_backend, make_ops
-from kernels.interface import KVShape
+from kernels import KEEPS_EIGHT_BIT, Place, make_backend, make_ops
+from kernels.interface import AttentionBackend, KVShape
 from worker.model.checkpoint import Checkpoint
 from worker.model.errors import UnsupportedModel
+from worker.model.formats import PLAIN, Formats
 from worker.model.heads import VOCABULARY, Bare, Classifier, Head
 from worker.model.interface import ModelShape
 from worker.model.lowered import LoweredModel
@@ -31,7 +32,7 @@ class LoadOptions:
     member: `auto` takes `lowered` where the shape fits, else `modules`. backend: a name that
     kernels.make_backend knows. threads: for our own kernels; torch's are set by the process.
     num_ranks: over how many processes the model is split; this one is a member of their group.
-    head: what stands on the last layer.
+    head: what stands on the last layer. formats: how weights and K/V are kept.
     """
 
     num_pages: int
@@ -43,6 +44,7 @@ class LoadOptions:
     threads: int = 1
     num_ranks: int = 1
     head: Head = VOCABULARY
+    formats: Formats = PLAIN
 
 
 def load(folder: Path, options: LoadOptions) -> LoweredModel | ModulesModel:
@@ -59,6 +61,9 @@ def load(folder: Path, options: LoadOptions) -> LoweredModel | ModulesModel:
     reason = misfit(config, checkpoint.names, options.head)
     if options.member == "lowered" and reason is not None:
         raise UnsupportedModel(f"{folder} can't be lowered: {reason}.")
+    if options.formats.half_weights and (options.member == "modules" or reason is not None):
+        why = reason or "member is 'modules'"
+        raise UnsupportedModel(f"weight_dtype is 'float16': it takes a lowered model, and {why}.")
     if options.member == "modules" or reason is not None or options.num_ranks > 1:
         return _load_modules(folder, config, shape, options)
     return _load_lowered(config, checkpoint, shape, options)
@@ -72,6 +77,8 @@ def _kv_shape(shape: ModelShape, options: LoadOptions, num_kv_heads: int) -> KVS
         num_kv_heads=num_kv_heads,
         head_dim=shape.head_dim,
         dtype=options.dtype,
+        eight_bit=options.formats.eight_bit_kv,
+        bounded=options.formats.bounded_keys,
     )
 
 
@@ -80,7 +87,8 @@ def _load_lowered(
 ) -> LoweredModel:
     place = Place(options.device, options.threads)
     backend = make_backend(options.backend, _kv_shape(shape, options, shape.num_kv_heads), place)
-    ops = make_ops(place, options.dtype)
+    _check_eight_bit(backend)
+    ops = make_ops(place, options.dtype, options.formats.half_weights)
     return lower(config, checkpoint, shape, Target(ops, backend, options.device), options.head)
 
 
@@ -101,7 +109,17 @@ def _load_modules(
     if options.num_ranks == 1:  # else transformers has put each shard where it belongs
         modules = modules.to(options.device)
     backend = make_backend(options.backend, _kv_shape(shape, options, num_kv_heads), place)
+    _check_eight_bit(backend)
     return ModulesModel(modules, shape, backend, place, options.head)
+
+
+def _check_eight_bit(backend: AttentionBackend) -> None:
+    """Raises ValueError where pages would take more than they are counted for."""
+    if backend.shape.eight_bit and backend.name not in KEEPS_EIGHT_BIT:
+        raise ValueError(
+            f"kv_cache_dtype is 'int8': attention {backend.name!r} keeps no eight bits; "
+            f"{' or '.join(KEEPS_EIGHT_BIT)} does"
+        )
 
 
 def _auto(head: Head) -> Any:

@@ -70,6 +70,7 @@ def _compute(assignment: Assignment, plans: queue.SimpleQueue[StepPlan | None]) 
         device=assignment.own_device,
         threads=assignment.threads,
         num_ranks=assignment.num_ranks,
+        formats=assignment.formats,
     )
     model = load(Path(assignment.folder), options)
     runner = Runner(model, torch.device(assignment.own_device))

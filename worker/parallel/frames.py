@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from worker.model.formats import PLAIN, Formats
 from worker.request import Sampling
 from worker.step import SampleRow, StepPlan
 
@@ -44,6 +45,7 @@ class Assignment:
     device: str
     threads: int
     log_level: str
+    formats: Formats = PLAIN
 
     @property
     def own_device(self) -> str:
