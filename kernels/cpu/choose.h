@@ -7,17 +7,22 @@
 #define FIRST_TILES 1
 #define RECENT_TILES 4
 
-/* A query row's positive and negative part: each meets one of a tile's bounds. */
+/* A query row in two parts, of which each meets one of a tile's bounds: where a score is largest
+ * three quarters count, where it is smallest one quarter. */
 struct parted {
     _Alignas(64) float up[WIDTH], down[WIDTH];
 };
 
 INLINE void part(struct parted *p, const float *query) {
     memset(p, 0, sizeof *p);
-    for (int d = 0; d < HEAD_DIM; d++) *(query[d] > 0.0f ? &p->up[d] : &p->down[d]) = query[d];
+    for (int d = 0; d < HEAD_DIM; d++) {
+        float size = __builtin_fabsf(query[d]);
+        p->up[d] = 0.5f * query[d] + 0.25f * size;
+        p->down[d] = 0.5f * query[d] - 0.25f * size;
+    }
 }
 
-/* The most that any of the rows' scores in a tile can be. */
+/* What a tile is worth to the row that it is worth most to. */
 INLINE float worth_of(const float *bounds, const struct parted *rows, int n) {
     float best = LOWEST;
     for (int r = 0; r < n; r++) {
