@@ -10,9 +10,11 @@ query q they bound the scores in the tile (Quest, arXiv 2406.10774, which goes b
 The extremes of 64 dimensions never meet in one key, so the bound alone prefers tiles whose keys
 differ; with a quarter of the lower one the answers are 2.5 times nearer to the dense ones
 (docs/benchmarks.md). Query heads that share a kv head read the same tiles: a tile is worth what it
-is worth to the head that it is worth most to. A row with a budget of b tokens reads ceil(b / 16) tiles: the first, the last
-RECENT, and those that are worth most; of equals the earlier. A budget that covers the context, a
-prefill chunk and a layer with a sliding window read all, and with the dense arithmetic.
+is worth to the head that it is worth most to.
+
+A row with a budget of b tokens reads ceil(b / 16) tiles: the first, the last RECENT, and those that
+are worth most; of equals the earlier. A budget that covers the context, a prefill chunk and a layer
+with a sliding window read all, and with the dense arithmetic.
 """
 
 from __future__ import annotations

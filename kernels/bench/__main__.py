@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from kernels.bench import attention, linear
 
 PARTS: dict[str, Callable[[int], Iterator[str]]] = {
-    "attention": attention.compare,
     "linear": linear.compare,
+    "attention": attention.compare,
 }
 
 
@@ -17,7 +17,7 @@ def main() -> None:
     """Parses the command line and prints one line per comparison."""
     parser = argparse.ArgumentParser(prog="python -m kernels.bench", description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="default: all")
-    parser.add_argument("--threads", type=int, default=1, help="for both sides")
+    parser.add_argument("--threads", type=int, default=2, help="for both sides")
     arguments = parser.parse_args()
     for part in arguments.parts or PARTS:
         for line in PARTS[part](arguments.threads):

@@ -1,32 +1,23 @@
-"""Times two functions in turns, so that a busy machine slows both alike."""
+"""Times functions in turns, so that a busy machine slows all alike."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Duel:
-    """Best wall times of both sides, in seconds."""
-
-    ours_s: float
-    theirs_s: float
-
-    @property
-    def ratio(self) -> float:
-        """How many times faster ours is."""
-        return self.theirs_s / self.ours_s
-
-
-def duel(ours: Callable[[], object], theirs: Callable[[], object], rounds: int = 7) -> Duel:
-    """Runs both once to warm up, then in turns, and keeps each one's best time."""
-    best = [float("inf"), float("inf")]
+def contest(sides: list[Callable[[], object]], rounds: int = 7) -> list[float]:
+    """Returns each side's best wall time in seconds: one round to warm up, then in turns."""
+    found = [float("inf")] * len(sides)
     for measured in (False, *[True] * rounds):
-        for side, function in enumerate((ours, theirs)):
+        for side, function in enumerate(sides):
             begin = time.perf_counter()
             function()
             if measured:
-                best[side] = min(best[side], time.perf_counter() - begin)
-    return Duel(*best)
+                found[side] = min(found[side], time.perf_counter() - begin)
+    return found
+
+
+def best(function: Callable[[], object], rounds: int = 7) -> float:
+    """Returns the function's best wall time in seconds."""
+    return contest([function], rounds)[0]

@@ -15,6 +15,10 @@
 
 #include "vec.h"
 
+#if EIGHT_BIT && defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #ifndef HEAD_DIM
 #define HEAD_DIM 64
 #endif
@@ -39,12 +43,24 @@ typedef struct {
 
 /* Sixteen elements as floats, not yet scaled. */
 INLINE v16 read16(const element *p) {
-#if EIGHT_BIT
-    int8_t v __attribute__((vector_size(16)));
-    memcpy(&v, p, sizeof v);
-    return __builtin_convertvector(__builtin_convertvector(v, m16), v16);
-#else
+#if !EIGHT_BIT
     return load(p);
+#elif defined(__AVX512F__)
+    return (v16)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+#elif defined(__AVX2__)
+    union {
+        __m256 half[2];
+        v16 whole;
+    } v;
+    for (int i = 0; i < 2; i++) {
+        __m128i bytes = _mm_loadl_epi64((const __m128i *)(p + 8 * i));
+        v.half[i] = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+    }
+    return v.whole;
+#else
+    v16 v;
+    for (int i = 0; i < LANES; i++) v[i] = (float)p[i];
+    return v;
 #endif
 }
 
