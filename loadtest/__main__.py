@@ -18,10 +18,11 @@ from loadtest.errors import LoadTestError
 from loadtest.fleet import FleetWish, started
 from loadtest.parts import PartsWish, running
 from loadtest.peers.routers import ROUTERS
-from loadtest.peers.servers import Wish
+from loadtest.peers.servers import Wish, model_folder
 from loadtest.report import show
 from loadtest.workloads import (
     caches,
+    dflash,
     failover,
     fan_out,
     isolation,
@@ -41,6 +42,7 @@ from worker.order import ORDERS
 
 CACHES = ("radix", "block", "off")
 KEY_VARIABLE = "PANDO_API_KEY"
+DEFAULT = "smollm2-135m-instruct"
 TRACES = ROOT / "loadtest" / "data"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
@@ -57,7 +59,7 @@ def run_shared_prefix(
     url: Annotated[
         str | None, typer.Option(help="A running gateway; default: one is started per cache kind.")
     ] = None,
-    model: Annotated[str, typer.Option(help="For a started fleet.")] = "smollm2-135m-instruct",
+    model: Annotated[str, typer.Option(help="For a started fleet.")] = DEFAULT,
     prefix_tokens: Annotated[int, typer.Option(min=1, help="Tokens that are shared.")] = 1500,
     own_tokens: Annotated[int, typer.Option(min=1, help="Tokens that aren't.")] = 32,
     prefixes: Annotated[int, typer.Option(min=1, help="Prefixes; medians are shown.")] = 5,
@@ -77,7 +79,7 @@ def run_fan_out(
     engines: Annotated[
         str, typer.Option(help=f"Comma-separated, in order, of {', '.join(fan_out.ENGINES)}.")
     ] = "pando",
-    model: Annotated[str, typer.Option(help="What all engines run.")] = "smollm2-135m-instruct",
+    model: Annotated[str, typer.Option(help="What all engines run.")] = DEFAULT,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each engine.")] = 2,
     vllm_python: Annotated[str, typer.Option(help="A Python that has vLLM.")] = sys.executable,
     requests: Annotated[int, typer.Option(min=1, help="Sent together.")] = 32,
@@ -100,6 +102,27 @@ def run_fan_out(
     show(fan_out.report(outcomes), Console())
 
 
+@app.command(dflash.NAME)
+def run_dflash(
+    model: Annotated[str, typer.Option(help="Whose attention is compared.")] = DEFAULT,
+    longest: Annotated[int, typer.Option(min=512, help="Tokens of the longest context.")] = 32768,
+    budget: Annotated[int, typer.Option(min=80, help="Tokens that dflash reads.")] = 4096,
+    threads: Annotated[int, typer.Option(min=1, help="Of the kernels.")] = 2,
+    picture: Annotated[Path | None, typer.Option(help="All figures, as SVG.")] = None,
+) -> None:
+    """Attend over long contexts whole, in part, and in part with K/V in eight bits."""
+    shape = dflash.Shape(longest, budget, threads)
+    try:
+        folder = model_folder(model)
+    except LoadTestError as error:
+        _refuse(error)
+    points = dflash.measure(Path(folder), shape)
+    if picture is not None:
+        dflash.draw(points, picture)
+    progress.print(dflash.advice(points, shape))
+    show(dflash.report(points, shape), Console())
+
+
 @app.command(caches.NAME)
 def run_caches(
     prompts: Annotated[int, typer.Option(min=40, help="Prompts in the cache.")] = 1000,
@@ -117,7 +140,7 @@ def run_caches(
 def run_scheduler(
     model: Annotated[
         str, typer.Option(help="Whose step the decisions are held against; empty: none.")
-    ] = "smollm2-135m-instruct",
+    ] = DEFAULT,
     groups: Annotated[int, typer.Option(min=2, help="What shares a prefix.")] = 24,
     members: Annotated[int, typer.Option(min=4, help="Requests of each group.")] = 24,
     seed: Annotated[int, typer.Option(help="Chooses the traffic.")] = 0,
@@ -136,7 +159,7 @@ def run_scheduler(
 def run_isolation(
     model: Annotated[
         str, typer.Option(help="What the worker of the timing attack runs; empty: no attack.")
-    ] = "smollm2-135m-instruct",
+    ] = DEFAULT,
     rounds: Annotated[int, typer.Option(min=20, help="Guesses of each spy.")] = 600,
     seed: Annotated[int, typer.Option(help="Chooses the traffic.")] = 0,
 ) -> None:
@@ -153,7 +176,7 @@ def run_isolation(
 
 @app.command(masks.NAME)
 def run_masks(
-    model: Annotated[str, typer.Option(help="Whose vocabulary.")] = "smollm2-135m-instruct",
+    model: Annotated[str, typer.Option(help="Whose vocabulary.")] = DEFAULT,
     walks: Annotated[int, typer.Option(min=1, help="Through each language.")] = 40,
     seed: Annotated[int, typer.Option(help="Chooses the tokens.")] = 0,
     hostile: Annotated[bool, typer.Option(help="Also run the model beside one.")] = True,
@@ -167,7 +190,7 @@ def run_masks(
 
 @app.command(prompt_logprobs.NAME)
 def run_prompt_logprobs(
-    model: Annotated[str, typer.Option(help="For the fleet.")] = "smollm2-135m-instruct",
+    model: Annotated[str, typer.Option(help="For the fleet.")] = DEFAULT,
     prompt_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each prompt.")] = 1000,
     prompts: Annotated[int, typer.Option(min=1, help="Prompts; medians are shown.")] = 5,
     seed: Annotated[int, typer.Option(help="Chooses the tokens.")] = 0,
@@ -188,7 +211,7 @@ def run_program(
     words: Annotated[int, typer.Option(min=1, help="Of the shared text.")] = 400,
     rounds: Annotated[int, typer.Option(min=1, help="Medians are shown.")] = 5,
     delay_ms: Annotated[float, typer.Option(min=0, help="Of the network, each way.")] = 5.0,
-    model: Annotated[str, typer.Option(help="For the started fleets.")] = "smollm2-135m-instruct",
+    model: Annotated[str, typer.Option(help="For the started fleets.")] = DEFAULT,
 ) -> None:
     """Run a program in one request, and its steps as single calls, with and without a cache."""
     shape = program.Shape(branches, words, rounds=rounds, delay_s=delay_ms / 1000)
@@ -207,7 +230,7 @@ def run_program(
 
 @app.command(rerank.NAME)
 def run_rerank(
-    model: Annotated[str, typer.Option(help="What the workers run.")] = "smollm2-135m-instruct",
+    model: Annotated[str, typer.Option(help="What the workers run.")] = DEFAULT,
     documents: Annotated[int, typer.Option(min=1, help="Of each query.")] = 32,
     query_words: Annotated[int, typer.Option(min=1, help="Of the query.")] = 430,
     document_words: Annotated[int, typer.Option(min=1, help="Of each document.")] = 40,
@@ -230,7 +253,7 @@ def run_rerank(
 
 @app.command(failover.NAME)
 def run_failover(
-    model: Annotated[str, typer.Option(help="What the workers run.")] = "smollm2-135m-instruct",
+    model: Annotated[str, typer.Option(help="What the workers run.")] = DEFAULT,
     workers: Annotated[int, typer.Option(min=2, help="Workers, of which one is lost.")] = 3,
     streams: Annotated[int, typer.Option(min=1, help="Live streams.")] = 64,
     rounds: Annotated[int, typer.Option(min=1, help="Losses.")] = 20,
