@@ -72,6 +72,7 @@ bench: $(STAMP)  ## Kernels, caches, routing, tenants, failover, overhead (half 
 	$(BIN)/python -m loadtest isolation
 	$(BIN)/python -m loadtest prompt-logprobs
 	$(BIN)/python -m loadtest fan-out
+	$(BIN)/python -m loadtest engines --engines pando,transformers
 	$(BIN)/python -m loadtest tenants
 	$(BIN)/python -m loadtest routing
 	$(BIN)/python -m loadtest failover

@@ -23,6 +23,7 @@ from loadtest.report import show
 from loadtest.workloads import (
     caches,
     dflash,
+    engines,
     failover,
     fan_out,
     isolation,
@@ -76,12 +77,16 @@ def run_shared_prefix(
 
 @app.command(fan_out.NAME)
 def run_fan_out(
-    engines: Annotated[
-        str, typer.Option(help=f"Comma-separated, in order, of {', '.join(fan_out.ENGINES)}.")
+    names: Annotated[
+        str,
+        typer.Option(
+            "--engines", help=f"Comma-separated, in order, of {', '.join(fan_out.ENGINES)}."
+        ),
     ] = "pando",
     model: Annotated[str, typer.Option(help="What all engines run.")] = DEFAULT,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each engine.")] = 2,
     vllm_python: Annotated[str, typer.Option(help="A Python that has vLLM.")] = sys.executable,
+    llama_python: Annotated[str, typer.Option(help="One that has xllamacpp.")] = sys.executable,
     requests: Annotated[int, typer.Option(min=1, help="Sent together.")] = 32,
     prefix_tokens: Annotated[int, typer.Option(min=1, help="Tokens that are shared.")] = 1500,
     own_tokens: Annotated[int, typer.Option(min=1, help="Tokens that aren't.")] = 32,
@@ -91,10 +96,11 @@ def run_fan_out(
     shape = fan_out.Shape(requests, prefix_tokens, own_tokens, new_tokens)
     outcomes = {}
     try:
-        for name in engines.split(","):
+        for name in names.split(","):
             if name not in fan_out.ENGINES:
                 raise LoadTestError(f"engine {name!r} is none of {', '.join(fan_out.ENGINES)}")
-            python = vllm_python if name == "vllm" else sys.executable
+            own = {"vllm": vllm_python, "llama_cpp": llama_python}
+            python = own.get(name, sys.executable)
             with progress.status(f"Engine {name}"):
                 outcomes[name] = fan_out.measure(name, Wish(model, threads, python), shape)
     except LoadTestError as error:
@@ -121,6 +127,33 @@ def run_dflash(
         dflash.draw(points, picture)
     progress.print(dflash.advice(points, shape))
     show(dflash.report(points, shape), Console())
+
+
+@app.command(engines.NAME)
+def run_engines(
+    names: Annotated[
+        str, typer.Option("--engines", help=f"Comma-separated, of {', '.join(engines.ENGINES)}.")
+    ] = ",".join(engines.ENGINES),
+    model: Annotated[str, typer.Option(help="What all engines run.")] = DEFAULT,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each engine.")] = 2,
+    vllm_python: Annotated[str, typer.Option(help="A Python that has vLLM.")] = sys.executable,
+    llama_python: Annotated[str, typer.Option(help="One that has xllamacpp.")] = sys.executable,
+    rounds: Annotated[int, typer.Option(min=1, help="In turn; the best figures count.")] = 1,
+    quick: Annotated[bool, typer.Option(help="Few tokens: does everything run?")] = False,
+) -> None:
+    """Decode by batch and share a prefix: our fleet and its peers on the same weights, in turn."""
+    pythons = {"vllm_cpu": vllm_python, "llama_cpp": llama_python}
+    wishes = {
+        name: Wish(model, threads, pythons.get(name, sys.executable)) for name in names.split(",")
+    }
+    say = lambda text: progress.print(text, highlight=False)  # noqa: E731
+    try:
+        outcomes = engines.measure_all(
+            wishes, engines.QUICK if quick else engines.Shape(), rounds, say
+        )
+    except LoadTestError as error:
+        _refuse(error)
+    show(engines.report(outcomes), Console())
 
 
 @app.command(caches.NAME)

@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 
 from loadtest.errors import FleetFailed
+from loadtest.peers.gguf_file import write_gguf
 from pando.children import Children
 from pando.ports import free_ports
 from pando.up import ROOT
@@ -24,6 +25,8 @@ from pando.up import ROOT
 START_TIMEOUT_S = 600.0
 POLL_S = 0.5
 SERVED_NAME = "peer"
+SLOTS = 32
+SLOT_TOKENS = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,29 @@ def vllm(wish: Wish) -> Iterator[Served]:
 
 
 @contextmanager
+def llama_cpp(wish: Wish) -> Iterator[Served]:
+    """llama.cpp's server with room for 32 requests; `wish.python` must have xllamacpp."""
+    [port] = free_ports(1)
+    script = ROOT / "loadtest" / "peers" / "llama_server.py"
+    with tempfile.TemporaryDirectory(prefix="pando-gguf-") as folder:
+        file = Path(folder) / "model.gguf"
+        write_gguf(Path(model_folder(wish.model)), file)
+        sizes = [str(number) for number in (port, wish.threads, SLOTS, SLOT_TOKENS)]
+        command = [wish.python, "-I", str(script), str(file), *sizes]
+        with _serving("llama_cpp", command, port, {}) as served:
+            yield served
+
+
+def lacks(python: str, module: str) -> bool:
+    """Whether that interpreter can't be run or doesn't find the module."""
+    asked = f"import importlib.util, sys; sys.exit(not importlib.util.find_spec({module!r}))"
+    try:
+        return subprocess.run([python, "-I", "-c", asked], check=False).returncode != 0
+    except OSError:
+        return True
+
+
+@contextmanager
 def _serving(
     name: str, command: list[str], port: int, environment: dict[str, str]
 ) -> Iterator[Served]:
@@ -110,4 +136,4 @@ def _has_models(url: str) -> bool:
         return False
 
 
-SERVERS = {"pando": pando, "vllm": vllm}
+SERVERS = {"pando": pando, "vllm": vllm, "llama_cpp": llama_cpp}

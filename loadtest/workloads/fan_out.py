@@ -69,10 +69,11 @@ def measure(engine: str, wish: Wish, shape: Shape) -> Outcome:
     if engine == BATCH:
         return _batched(wish, shape)
     with SERVERS[engine](wish) as served:
-        return asyncio.run(_served(served, shape))
+        return asyncio.run(send_all(served, shape))
 
 
-async def _served(served: Served, shape: Shape) -> Outcome:
+async def send_all(served: Served, shape: Shape) -> Outcome:
+    """Sends everything at once to an engine that runs. Raises RequestRefused."""
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=served.url, timeout=TIMEOUT_S, limits=limits) as http:
         model = (await http.get("/v1/models")).json()["data"][0]["id"]
