@@ -11,6 +11,7 @@ Members, chosen here by name and nowhere else:
     reference   obvious, any float dtype, slow
     gather      plain torch, any device
     cpu         C, float32; a row's result is bitwise independent of batch, chunks and pages
+    flash       vLLM's FlashAttention on CUDA, where a package of it is; never by itself
 
 `make_backend` and `make_ops` fall back from `cpu` to torch, with one log line, where no compiler
 is. A member says in `bitwise` what it keeps.
@@ -27,6 +28,7 @@ import torch
 from kernels.cpu.attention import CpuAttention
 from kernels.cpu.build import BuildError
 from kernels.cpu.elementwise import CpuOps
+from kernels.flash import make_flash
 from kernels.gather import GatherAttention
 from kernels.interface import AttentionBackend, KVShape
 from kernels.ops import Ops
@@ -48,6 +50,7 @@ BACKENDS: dict[str, Callable[[KVShape, Place], AttentionBackend]] = {
     "reference": lambda shape, place: ReferenceAttention(shape, place.device),
     "gather": lambda shape, place: GatherAttention(shape, place.device),
     "cpu": lambda shape, place: CpuAttention(shape, place.threads),
+    "flash": lambda shape, place: make_flash(shape, place.device),
 }
 
 
