@@ -164,9 +164,9 @@ def _store(load: Callable[[str], Any]) -> Callable[..., Any] | None:
 
 def check(shape: KVShape, page_multiple: int) -> None:
     """Raises ValueError where pages of that shape can't be attended to, naming what and why."""
-    for name in ("eight_bit", "bounded"):
+    for name, setting in (("eight_bit", "kv_cache_dtype int8"), ("bounded", "dflash")):
         if getattr(shape, name):
-            raise ValueError(f"{name} is True: attention 'flash' takes False only")
+            raise ValueError(f"{name} is True ({setting}): attention 'flash' takes False only")
     if shape.dtype not in DTYPES:
         allowed = " or ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
         dtype = str(shape.dtype).removeprefix("torch.")

@@ -12,8 +12,8 @@ fills in the same batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -48,6 +48,20 @@ class AttentionBatch:
     def on_host(self) -> AttentionBatch:
         """The batch whose tensors can be read without waiting for a device."""
         return self.host or self
+
+    def on_device(self, device: torch.device) -> AttentionBatch:
+        """A batch of the host on a device, with itself as what can be read on the host."""
+        if device.type == "cpu":
+            return self
+        return replace(
+            self,
+            query_start=self.query_start.to(device),
+            context_len=self.context_len.to(device),
+            block_table=self.block_table.to(device),
+            slot_mapping=self.slot_mapping.to(device),
+            budget=None if self.budget is None else self.budget.to(device),
+            host=self,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +132,32 @@ class AttentionBackend(Protocol):
 
     def fill_pages(self, pages: list[int], value: float) -> None:
         """Sets every element of the pages (tests poison freed pages with NaN)."""
+
+
+@runtime_checkable
+class Holding(Protocol):
+    """A backend whose kernels read tables that the host makes for each batch.
+
+    For a step that is captured and run again it keeps them in one place: `hold` once for a batch
+    whose tensors, those of `batch.host` too, are refilled in place, then `plan` before each run.
+    """
+
+    def hold(
+        self, batch: AttentionBatch, num_heads: int, windows: tuple[int | None, ...] = (None,)
+    ) -> None:
+        """Makes and fills tables of fixed size for a batch of decode rows.
+
+        num_heads: of every layer's query. windows: the sliding windows of the layers, each once.
+        """
+
+    def plan(self, batch: AttentionBatch) -> None:
+        """Fills the tables of a held batch from what its tensors hold now."""
+
+
+def can_capture(backend: AttentionBackend) -> bool:
+    """Whether a decode step over the backend can be captured as a graph and run again.
+
+    One says so by `capturable = True` (it never waits for the device and takes all that changes
+    from tensors), or by being a Holding.
+    """
+    return isinstance(backend, Holding) or bool(getattr(backend, "capturable", False))

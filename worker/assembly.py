@@ -25,9 +25,11 @@ from worker.grammar.masks import THREADS as MASK_THREADS
 from worker.grammar.masks import Masks
 from worker.intake import Intake
 from worker.live import ServiceLimits
-from worker.model.heads import VOCABULARY, Head
+from worker.model.graphs import GraphRoom, sizes_up_to, with_graphs
+from worker.model.heads import VOCABULARY, Head, Vocabulary
 from worker.model.loading import LoadOptions
 from worker.model.loading import load as load_model
+from worker.model.lowered import LoweredModel
 from worker.parallel.lead import LeadRunner
 from worker.parallel.ranks import Ranks
 from worker.runner import Runner
@@ -155,8 +157,9 @@ def build_runner(
     config: WorkerConfig, sizes: Sizes, folder: Path, head: Head = VOCABULARY
 ) -> Runner:
     """Returns the model's side of the torch line. Raises ConfigError, UnsupportedModel."""
+    graphs = config.cuda_graphs and config.device.startswith("cuda")
     options = LoadOptions(
-        num_pages=sizes.pages.num_pages,
+        num_pages=sizes.pages.num_pages + int(graphs),  # one for graphs to scribble on
         page_size=config.page_size,
         member=config.member,
         backend=config.attention,
@@ -178,7 +181,20 @@ def build_runner(
             "of the Llama shape (member lowered), device cpu, dtype float32, attention cpu, and a "
             "C compiler."
         )
-    return Runner(model, torch.device(config.device), head)
+    device = torch.device(config.device)
+    if graphs and isinstance(model, LoweredModel) and isinstance(head, Vocabulary):
+        return Runner(with_graphs(model, _graph_room(config, sizes, device)), device, head)
+    return Runner(model, device, head)
+
+
+def _graph_room(config: WorkerConfig, sizes: Sizes, device: torch.device) -> GraphRoom:
+    """Graphs for all batches that may decode; the page behind the pool's is theirs."""
+    return GraphRoom(
+        sizes=sizes_up_to(config.max_running_sequences),
+        scratch_page=sizes.pages.num_pages,
+        max_pages=-(-sizes.max_model_len // config.page_size),
+        device=device,
+    )
 
 
 def identity(plan: Plan) -> Identity:

@@ -48,6 +48,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weight_dtype, kv_cache_dtype: how both are kept; auto: as `dtype` says. dflash: whether decoding
     reads dflash_budget tokens of a long context; auto: from dflash_min_context tokens on, while
     dflash_min_batch sequences run. Requests may wish otherwise unless it is off.
+    cuda_graphs: on a GPU, decode steps are captured once per batch size and run again.
     threads: for our CPU kernels. tensor_parallel: over how many processes the model is split.
     registry_url: the Redis in which gateways look for workers; None: they know this one otherwise.
     advertise: HOST:PORT by which they reach it, if not by `listen`.
@@ -67,6 +68,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device: Device = "cpu"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     attention: Literal["auto", "cpu", "gather", "reference", "flash"] = "auto"
+    cuda_graphs: bool = True
     prefix_cache: Literal["radix", "block", "off"] = "radix"
     order: Literal["cache_aware", "first_come"] = "cache_aware"
     short_share: Annotated[float, Meta(ge=0, le=1)] = 0.5

@@ -134,21 +134,23 @@ class Runner:
         owner = np.repeat(np.arange(len(rows)), lengths)
         pages = tables[owner, positions // page_size].astype(np.int64)
         context = (starts + lengths).astype(np.int32)
-        return AttentionBatch(
-            query_start=self._tensor(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)),
-            context_len=self._tensor(context),
-            block_table=self._tensor(tables),
-            slot_mapping=self._tensor(pages * page_size + positions % page_size),
+        cumulated = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+        batch = AttentionBatch(
+            query_start=torch.from_numpy(cumulated),
+            context_len=torch.from_numpy(context),
+            block_table=torch.from_numpy(tables),
+            slot_mapping=torch.from_numpy(pages * page_size + positions % page_size),
             page_size=page_size,
             max_query_len=int(lengths.max()),
             max_context_len=int(context.max()),
             budget=self._budget(rows),
         )
+        return batch.on_device(self._device)
 
     def _budget(self, rows: list[PlanRow]) -> torch.Tensor | None:
         """int32 [rows], None where every row reads all."""
         budget = np.array([row.budget for row in rows], dtype=np.int32)
-        return self._tensor(budget) if budget.any() else None
+        return torch.from_numpy(budget) if budget.any() else None
 
     def _tensor(self, values: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(values).to(self._device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -141,3 +141,39 @@ def test_an_interruption_between_two_layers_leaves_the_rest_unwritten() -> None:
     lab.checks = 0
     assert runner.run(StepPlan(PLAN.rows), lab._check).sampled
     assert lab.checks == LAYERS
+
+
+class Asked:
+    """A model that keeps the batch that it was asked."""
+
+    name = "asked"
+    bitwise = True
+    shape = Successor.shape
+
+    def __init__(self) -> None:
+        self.backend: AttentionBackend = Pages()
+
+    def forward(
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        batch: AttentionBatch,
+        rows: torch.Tensor,
+    ) -> torch.Tensor:
+        self.batch = batch
+        return torch.zeros(len(rows), VOCAB)
+
+
+def test_a_batch_on_a_device_can_be_read_on_the_host() -> None:
+    found = []
+    plan = StepPlan([replace(one, budget=96) for one in PLAN.rows])
+    for device in ("cpu", "meta"):
+        model = Asked()
+        Runner(model, torch.device(device)).compute(plan, lambda: None)
+        found.append(model.batch)
+    on_cpu, on_device = found
+    assert on_cpu.on_host is on_cpu
+    for name in ("query_start", "context_len", "block_table", "slot_mapping", "budget"):
+        there, here = getattr(on_device, name), getattr(on_device.on_host, name)
+        assert there.device.type == "meta"
+        assert torch.equal(here, getattr(on_cpu, name))

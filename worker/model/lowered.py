@@ -57,6 +57,10 @@ class LoweredModel:
         self.shape = shape
         self.backend = backend
         self.bitwise = ops.bitwise and backend.bitwise
+        # In the order of their first layers.
+        self.windows = tuple(
+            dict.fromkeys(layer.attention.sliding_window for layer in weights.layers)
+        )
         self._weights = weights
         self._ops = ops
 
