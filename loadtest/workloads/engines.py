@@ -205,8 +205,8 @@ def report(outcomes: Mapping[str, Outcome]) -> Report:
         summary["shared_over_best_peer"] = ours.shared.wall_s / quickest
     if TRUTH in outcomes:
         summary["mismatches"] = len(ours.texts) - _same(ours, outcomes[TRUTH])
-    batches = [f"tok/s at {batch}" for batch in ours.decoded]
-    columns = ("engine", *batches, "shared: wall s", "CPU s", "cached tokens", "same answers")
+    batches = [f"{batch}: tok/s" for batch in ours.decoded]
+    columns = ("engine", *batches, "shared: s", "CPU s", "cached", "same")
     rows = [_row(name, outcome, ours) for name, outcome in outcomes.items()]
     return Report(NAME, columns, rows, summary)
 
@@ -230,5 +230,5 @@ def _row(name: str, outcome: Outcome, ours: Outcome) -> list[str]:
         f"{shared.wall_s:.1f}",
         f"{shared.cpu_s:.1f}",
         "-" if shared.cached_tokens is None else f"{shared.cached_tokens:,}",
-        f"{_same(outcome, ours)} of {len(outcome.texts)}",
+        f"{_same(outcome, ours)}/{len(outcome.texts)}",
     ]

@@ -50,7 +50,7 @@ def test_the_ratio_is_that_of_the_batch_where_we_are_least_ahead() -> None:
         "tokens_per_s_4=200 shared_over_best_peer=0.5 mismatches=0"
     )
     assert all(len(row) == len(found.columns) for row in found.rows)
-    assert [row[-1] for row in found.rows] == ["7 of 7", "7 of 7", "6 of 7"]
+    assert [row[-1] for row in found.rows] == ["7/7", "7/7", "6/7"]
 
 
 def test_answers_that_differ_from_transformers_are_counted() -> None:
