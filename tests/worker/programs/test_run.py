@@ -167,13 +167,14 @@ async def test_a_sessions_pages_stay_while_others_fill_the_cache_and_go_with_it(
     opening = text("Once upon a time there was a tree. " * 20)
     async with Bench(both.model, both.tokenizer, None, num_pages=64) as bench:
         await bench.run([opening, gen("a", 4)], session=Session("s", 60))
-        held = bench.engine.load.used_pages
-        assert held >= 10
+        async with asyncio.timeout(20):  # the engine pins between two steps
+            while bench.engine.load.used_pages < 10:  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
         for number in range(12):
             noise = text(f"{number} quite another beginning of a text " * 20)
             assert (await bench.run([noise, gen("x", 4)])).error is None
         again = await bench.run([gen("b", 4)], session=Session("s", 0, resumes=True))
-        assert again.last("b").cached_tokens >= 16 * held
+        assert again.last("b").cached_tokens >= 160
         await bench.quiet()
         # A program that needs all of the pool has it, whatever is kept.
         await bench.run([opening, gen("a", 4)], session=Session("t", 60))
