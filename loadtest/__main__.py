@@ -39,6 +39,7 @@ from loadtest.workloads import (
 )
 from loadtest.workloads.shared_prefix import Outcome, Shape
 from pando.up import ROOT
+from worker.dflash import Dflash, Mode
 from worker.order import ORDERS
 
 CACHES = ("radix", "block", "off")
@@ -112,12 +113,14 @@ def run_fan_out(
 def run_dflash(
     model: Annotated[str, typer.Option(help="Whose attention is compared.")] = DEFAULT,
     longest: Annotated[int, typer.Option(min=512, help="Tokens of the longest context.")] = 32768,
-    budget: Annotated[int, typer.Option(min=80, help="Tokens that dflash reads.")] = 4096,
+    budget: Annotated[int, typer.Option(min=80, help="Tokens that dflash reads.")] = 2048,
+    share: Annotated[float, typer.Option(min=0, max=1, help="Or this part.")] = 0.1875,
     threads: Annotated[int, typer.Option(min=1, help="Of the kernels.")] = 2,
     picture: Annotated[Path | None, typer.Option(help="All figures, as SVG.")] = None,
 ) -> None:
     """Attend over long contexts whole, in part, and in part with K/V in eight bits."""
-    shape = dflash.Shape(longest, budget, threads)
+    rule = Dflash(Mode.ON, budget, share)
+    shape = dflash.Shape(longest, rule, threads)
     try:
         folder = model_folder(model)
     except LoadTestError as error:

@@ -46,8 +46,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     append_forced: text that a constraint leaves no choice in is appended, not sampled.
     deterministic: refuse to start where outputs are equal only within rounding.
     weight_dtype, kv_cache_dtype: how both are kept; auto: as `dtype` says. dflash: whether decoding
-    reads dflash_budget tokens of a long context; auto: from dflash_min_context tokens on, while
-    dflash_min_batch sequences run. Requests may wish otherwise unless it is off.
+    reads dflash_budget tokens of a long context, or dflash_share of it where that is more; auto:
+    from dflash_min_context tokens on, while dflash_min_batch sequences run. Requests may wish
+    otherwise unless it is off.
     cuda_graphs: on a GPU, decode steps are captured once per batch size and run again.
     threads: for our CPU kernels. tensor_parallel: over how many processes the model is split.
     registry_url: the Redis in which gateways look for workers; None: they know this one otherwise.
@@ -78,6 +79,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kv_cache_dtype: Literal["auto", "int8"] = "auto"
     dflash: Literal["off", "auto", "on"] = "off"
     dflash_budget: Annotated[int, Meta(ge=80)] = 2048
+    dflash_share: Annotated[float, Meta(ge=0, le=1)] = 0.1875
     dflash_min_context: PositiveInt = 4096
     dflash_min_batch: PositiveInt = 16
     page_size: Annotated[int, Meta(ge=1, le=1024)] = 16

@@ -21,7 +21,7 @@ class Mode(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Dflash:
-    """A worker's setting. budget: tokens that a row reads at most.
+    """A worker's setting. budget: tokens that a row reads, or that share of its context, if more.
 
     from_tokens, from_batch: the context and the number of sequences that decode, from which AUTO
     means ON.
@@ -29,6 +29,7 @@ class Dflash:
 
     mode: Mode = Mode.OFF
     budget: int = 2048
+    share: float = 0.1875
     from_tokens: int = 4096
     from_batch: int = 16
 
@@ -40,12 +41,13 @@ class Dflash:
     def budget_for(self, wish: Mode | None, context: int, num_decoding: int) -> int:
         """Returns the tokens that a row may read of its context, 0: all. No wish: as it is set."""
         mode = self.mode if wish is None else wish
-        if not self.is_possible or mode is Mode.OFF or context <= self.budget:
+        budget = max(self.budget, int(context * self.share))
+        if not self.is_possible or mode is Mode.OFF or context <= budget:
             return 0
         if mode is Mode.ON:
-            return self.budget
+            return budget
         pays = context >= self.from_tokens and num_decoding >= self.from_batch
-        return self.budget if pays else 0
+        return budget if pays else 0
 
 
 OFF = Dflash()

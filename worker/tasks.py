@@ -81,6 +81,7 @@ def dflash_of(config: WorkerConfig) -> Dflash:
     return Dflash(
         Mode(config.dflash),
         config.dflash_budget,
+        config.dflash_share,
         config.dflash_min_context,
         config.dflash_min_batch,
     )

@@ -3,7 +3,7 @@
 One text grows to the longest length; at each length the model decodes behind it
 
     dense     over all of it, K/V in float32
-    dflash    over `budget` tokens of it
+    dflash    over a part of it, by a worker's rule
     dflash 8  the same with K/V in eight bits
 
 What counts as quality: the mean divergence KL(dense || other) of the next token over a stretch of
@@ -31,6 +31,7 @@ from loadtest.long_context import (
     stretched,
 )
 from loadtest.report import Report, milliseconds
+from worker.dflash import OFF, Dflash, Mode
 from worker.model.formats import Formats
 from worker.text.tokenizer import Tokenizer
 
@@ -52,12 +53,15 @@ STRETCH = 32
 ANSWER = 8
 
 
+ON = Dflash(Mode.ON)
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """longest: up to how many tokens the text grows, doubling. budget: tokens that dflash reads."""
+    """longest: up to how many tokens the text grows, doubling. rule: what dflash reads of it."""
 
     longest: int = 32768
-    budget: int = 4096
+    rule: Dflash = ON
     threads: int = 2
 
     @property
@@ -121,7 +125,8 @@ def measure(folder: Path, shape: Shape) -> list[Point]:
             for length in shape.lengths:
                 reader.extend(text.ids[reader.length : length])
                 for variant in variants:
-                    budget = shape.budget if variant.is_sparse else 0
+                    rule = shape.rule if variant.is_sparse else OFF
+                    budget = rule.budget_for(None, length, 1)
                     found = _quality(reader, tokenizer, text, budget)
                     truth = dense.setdefault(length, found)
                     points.append(_point(reader, variant, budget, (found, truth)))
@@ -191,11 +196,15 @@ def advice(points: Sequence[Point], shape: Shape) -> str:
         if found[SPARSE.name].step_s < 0.9 * found[DENSE.name].step_s
     ]
     if not paying:
-        return f"With a budget of {shape.budget} tokens dflash pays at none of these lengths."
+        return f"Reading {_spoken(shape.rule)}, dflash pays at none of these lengths."
     return (
-        f"With a budget of {shape.budget} tokens dflash makes a step at least a tenth faster from "
+        f"Reading {_spoken(shape.rule)}, dflash makes a step at least a tenth faster from "
         f"{min(paying)} tokens on; below that leave it off."
     )
+
+
+def _spoken(rule: Dflash) -> str:
+    return f"{rule.budget} tokens or {rule.share:.0%} of the context"
 
 
 def _row(point: Point) -> list[str]:

@@ -17,8 +17,8 @@ from worker.submission import Submission
 from worker.wants import GENERATES, Purpose
 
 SIZE = 4
-ON = Dflash(Mode.ON, budget=8, from_tokens=12, from_batch=2)
-AUTO = Dflash(Mode.AUTO, budget=8, from_tokens=12, from_batch=2)
+ON = Dflash(Mode.ON, budget=8, share=0.0, from_tokens=12, from_batch=2)
+AUTO = Dflash(Mode.AUTO, budget=8, share=0.0, from_tokens=12, from_batch=2)
 
 
 def spec(number: int, length: int, wish: Mode | None = None, max_tokens: int = 50) -> SequenceSpec:
@@ -60,6 +60,14 @@ def test_the_last_token_of_a_prompt_reads_all_of_it() -> None:
     one.add(SequenceSpec(2, CacheScope(b""), spec(1, 20).prompt, Sampling(), Stopping(9)))
     [row] = step(one).rows
     assert (row.start, len(row.tokens) // 4, row.budget) == (19, 1, 0)
+
+
+def test_a_long_context_is_read_by_its_share() -> None:
+    setting = Dflash(Mode.ON, budget=100, share=0.25)
+    assert setting.budget_for(None, context=400, num_decoding=1) == 100
+    assert setting.budget_for(None, context=4000, num_decoding=1) == 1000
+    whole = Dflash(Mode.ON, budget=100, share=1.0)
+    assert whole.budget_for(None, context=4000, num_decoding=1) == 0
 
 
 def test_auto_waits_for_length_and_company() -> None:

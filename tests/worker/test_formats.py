@@ -24,7 +24,7 @@ FORMATS = {
     "eight": Formats(eight_bit_kv=True),
     "all": Formats(True, True, True),
 }
-SPARSE = Dflash(Mode.ON, budget=112)
+SPARSE = Dflash(Mode.ON, budget=112, share=0.0)
 Answer = tuple[list[int], list[TokenLogprobs]]
 
 
