@@ -11,10 +11,12 @@ Members, chosen here by name and nowhere else:
     reference   obvious, any float dtype, slow
     gather      plain torch, any device
     cpu         C, float32; a row's result is bitwise independent of batch, chunks and pages
+    triton      GPU kernels: decode rows that share pages read them once
     flash       vLLM's FlashAttention on CUDA, where a package of it is; never by itself
 
 `make_backend` and `make_ops` fall back from `cpu` to torch, with one log line, where no compiler
-is. A member says in `bitwise` what it keeps.
+is. `triton` is imported when it is asked for, since Triton is not everywhere. A member says in
+`bitwise` what it keeps.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 
@@ -34,8 +37,11 @@ from kernels.interface import AttentionBackend, KVShape
 from kernels.ops import Ops
 from kernels.reference import ReferenceAttention
 from kernels.torch_ops import TorchOps
+from kernels.triton.pool import DTYPES, MAX_HEAD_DIM
 
 logger = logging.getLogger(__name__)
+
+AMPERE = (8, 0)  # the oldest compute capability that `triton` is compiled for as a check
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +52,39 @@ class Place:
     threads: int = 1
 
 
+def _triton(shape: KVShape, place: Place) -> AttentionBackend:
+    if find_spec("triton") is None:
+        raise ValueError(
+            "attention 'triton' needs Triton, which is not installed here: pip install "
+            "'pando[cuda]' (on Linux)"
+        )
+    from kernels.triton.attention import TritonAttention
+
+    return TritonAttention(shape, place.device)
+
+
 BACKENDS: dict[str, Callable[[KVShape, Place], AttentionBackend]] = {
     "reference": lambda shape, place: ReferenceAttention(shape, place.device),
     "gather": lambda shape, place: GatherAttention(shape, place.device),
     "cpu": lambda shape, place: CpuAttention(shape, place.threads),
     "flash": lambda shape, place: make_flash(shape, place.device),
+    "triton": _triton,
 }
 
 
 # Members whose pools take fewer bytes with `eight_bit`; others only compute as if.
-KEEPS_EIGHT_BIT = ("cpu",)
+KEEPS_EIGHT_BIT = ("cpu", "triton")
 
 
 def make_backend(name: str, shape: KVShape, place: Place) -> AttentionBackend:
     """Returns the named backend with an empty pool; `auto` picks by device and dtype.
 
-    Raises ValueError for an unknown name.
+    Raises ValueError for an unknown name, and for a shape or place that a named one can't serve.
     """
     if name == "auto":
         name = _automatic(place, shape.dtype)
+        if name == "gather" and _has_triton(shape, place):
+            name = "triton"
     if name not in BACKENDS:
         raise ValueError(f"attention backend {name!r} is none of auto, {', '.join(BACKENDS)}")
     try:
@@ -92,3 +112,11 @@ def make_ops(place: Place, dtype: torch.dtype, half: bool = False) -> Ops:
 
 def _automatic(place: Place, dtype: torch.dtype) -> str:
     return "cpu" if place.device == "cpu" and dtype == torch.float32 else "gather"
+
+
+def _has_triton(shape: KVShape, place: Place) -> bool:
+    """Whether the `triton` member can serve such a pool there."""
+    if not place.device.startswith("cuda") or find_spec("triton") is None:
+        return False
+    fits = shape.dtype in DTYPES and shape.head_dim <= MAX_HEAD_DIM
+    return fits and torch.cuda.get_device_capability(place.device) >= AMPERE

@@ -10,6 +10,11 @@ from hypothesis import HealthCheck, Phase, settings
 
 from worker.model.files import DEFAULT_MODEL, default_cache_folder, resolve
 
+# Triton reads this when it is first imported, which transformers may do before our own kernels:
+# where no GPU is, kernels run in Triton's interpreter.
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 # Time says nothing of a property on a machine whose cores are shared. In CI every run tries the
 # same examples; elsewhere each run tries new ones.
 settings.register_profile(

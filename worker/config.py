@@ -68,7 +68,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     member: Literal["auto", "lowered", "modules"] = "auto"
     device: Device = "cpu"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    attention: Literal["auto", "cpu", "gather", "reference", "flash"] = "auto"
+    attention: Literal["auto", "cpu", "triton", "gather", "reference", "flash"] = "auto"
     cuda_graphs: bool = True
     prefix_cache: Literal["radix", "block", "off"] = "radix"
     order: Literal["cache_aware", "first_come"] = "cache_aware"

@@ -8,10 +8,10 @@ import torch
 from kernels import Place, make_backend
 from kernels.interface import AttentionParams, KVShape
 from tests.kernels.attending import Contents, Step, alone, mixed, run_schedule, whole
+from tests.kernels.members import MEMBERS, WITH_TRITON
 from tests.kernels.paging import Part, batch_of, random_tables
 
 LENGTHS = [37, 70, 16, 5]
-MEMBERS = ["reference", "gather", "cpu"]
 PLAIN = AttentionParams(scale=0.25)
 
 
@@ -44,7 +44,7 @@ def assert_close(found: list[torch.Tensor], expected: list[torch.Tensor]) -> Non
         torch.testing.assert_close(left.double(), right, atol=2e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("member", WITH_TRITON)
 @pytest.mark.parametrize("page_size", [1, 16, 24, 64])
 def test_every_page_size_gives_the_truth(member: str, page_size: int) -> None:
     contents = Contents(LENGTHS)
@@ -87,7 +87,7 @@ def test_windows_and_softcaps_give_the_truth(
         assert_close(found, truth(contents, params))
 
 
-@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("member", WITH_TRITON)
 def test_a_window_does_not_read_what_it_has_left_behind(member: str) -> None:
     """Freed pages before the window may be anything, NaN too."""
     contents = Contents([50], 4, 2, 16)
@@ -101,7 +101,7 @@ def test_a_window_does_not_read_what_it_has_left_behind(member: str) -> None:
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("member", WITH_TRITON)
 def test_layers_do_not_see_one_another(member: str) -> None:
     contents = Contents([20], 2, 1, 16)
     backend = make_backend(member, pool(16, contents), Place())
@@ -112,7 +112,7 @@ def test_layers_do_not_see_one_another(member: str) -> None:
     assert torch.equal(backend.attend(0, contents.queries[0], batch, PLAIN), expected)
 
 
-@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("member", WITH_TRITON)
 def test_a_strided_view_is_as_good_as_a_copy(member: str) -> None:
     contents = Contents([20], 4, 2, 16)
     backend = make_backend(member, pool(16, contents), Place())
@@ -129,7 +129,7 @@ def test_a_sequence_reads_a_page_that_another_fills_in_the_same_step() -> None:
     contents = Contents([40, 40], 4, 2, 16)
     for stream in (contents.queries, contents.keys, contents.values):
         stream[1][:32] = stream[0][:32]
-    for member in MEMBERS:
+    for member in WITH_TRITON:
         backend = make_backend(member, pool(16, contents), Place())
         own = random_tables([40, 40], backend.shape)
         tables = [own[0], own[0][:2] + own[1][2:]]

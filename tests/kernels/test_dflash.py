@@ -11,9 +11,9 @@ from kernels import Place, make_backend
 from kernels.dflash import FIRST, RECENT, choose, is_sparse, tiles_of
 from kernels.interface import TILE, AttentionBackend, AttentionParams, KVShape
 from tests.kernels.attending import Contents
+from tests.kernels.members import MEMBERS, WITH_TRITON
 from tests.kernels.paging import Part, batch_of, random_tables, same_bits
 
-MEMBERS = ["reference", "gather", "cpu"]
 LENGTHS = [150, 320, 97, 1, 1000]
 PLAIN = AttentionParams(scale=0.25)
 
@@ -82,7 +82,7 @@ def test_every_member_reads_the_tiles_of_the_truth(
     assert same_bits(dense[2], found[2])
 
 
-@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("member", WITH_TRITON)
 def test_a_budget_that_covers_the_context_is_dense_bit_for_bit(member: str) -> None:
     contents = Contents(LENGTHS)
     backend, tables = filled(member, contents)
@@ -91,7 +91,7 @@ def test_a_budget_that_covers_the_context_is_dense_bit_for_bit(member: str) -> N
     assert same_bits(decode(backend, tables, contents, full), dense)
 
 
-@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("member", WITH_TRITON)
 def test_layers_with_a_window_read_all_of_it(member: str) -> None:
     contents = Contents(LENGTHS)
     backend, tables = filled(member, contents)

@@ -12,9 +12,9 @@ from kernels.cpu.attention import CpuAttention
 from kernels.eight_bit import store
 from kernels.interface import AttentionParams, KVShape
 from tests.kernels.attending import Contents, alone, mixed, run_schedule, whole
+from tests.kernels.members import MEMBERS
 from tests.kernels.paging import Part, batch_of, random_tables, same_bits
 
-MEMBERS = ["reference", "gather", "cpu"]
 LENGTHS = [37, 150, 16, 5]
 PLAIN = AttentionParams(scale=0.25)
 
