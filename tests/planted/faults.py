@@ -6,6 +6,7 @@ from tests.planted.accounts import FAULTS as ACCOUNTS
 from tests.planted.caches import FAULTS as CACHES
 from tests.planted.computing import FAULTS as COMPUTING
 from tests.planted.fault import Fault
+from tests.planted.gpu import FAULTS as GPU
 from tests.planted.grammar import FAULTS as GRAMMAR
 from tests.planted.parts import FAULTS as PARTS
 from tests.planted.planning import FAULTS as PLANNING
@@ -27,4 +28,5 @@ FAULTS: tuple[Fault, ...] = (
     *GRAMMAR,
     *PARTS,
     *PROGRAMS,
+    *GPU,
 )
