@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kernels.triton.tile import fold, page_rows, read, score
+from kernels.triton.tile import fold, page_rows, queries, read, score
 
 
 @triton.jit
@@ -78,11 +78,8 @@ def segment_kernel(
     token = tl.load(own + 1, mask=used, other=0).to(tl.int64)
     first = tl.load(own + 2, mask=used, other=0)
     context = tl.load(own + 3, mask=used, other=0)
-    d = tl.arange(0, DP)
-    both = used[:, None] & (d < D)[None, :]
-    place = token * query_token + (head * HEADS + row % HEADS) * query_head
-    q = tl.load(query + place[:, None] + d[None, :] * query_step, mask=both, other=0.0)
-    q = q.to(DTYPE)
+    own_head = head * HEADS + row % HEADS
+    q = queries(query, token, own_head, used, query_token, query_head, query_step, D, DP, DTYPE)
     top = tl.full([M], float("-inf"), tl.float32)
     total = tl.zeros([M], tl.float32)
     acc = tl.zeros([M, DP], tl.float32)
@@ -101,7 +98,9 @@ def segment_kernel(
         s = score(q, k, k_factor, seen, scale, softcap, EIGHT, CAPPED, PRECISION)
         v, v_factor = read(values, value_scales, line, there, D, DP, EIGHT)
         top, total, acc = fold(s, v, v_factor, top, total, acc, DTYPE, EIGHT, PRECISION)
+    d = tl.arange(0, DP)
     place = head.to(tl.int64) * capacity + row
+    both = used[:, None] & (d < D)[None, :]
     tl.store(acc_out + place[:, None] * D + d[None, :], acc, mask=both)
     tl.store(stats_out + place, top, mask=used)
     tl.store(stats_out + KV_HEADS * capacity + place, total, mask=used)

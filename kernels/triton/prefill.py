@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kernels.triton.tile import fold, page_rows, read, score
+from kernels.triton.tile import fold, page_rows, queries, read, score
 
 
 @triton.jit
@@ -57,12 +57,10 @@ def prefill_kernel(
     first_row, end_row = tl.load(block + 3), tl.load(block + 4)
     row = first_row + tl.arange(0, M)
     used = row < end_row
-    d = tl.arange(0, DP)
-    both = used[:, None] & (d < D)[None, :]
     token = (token_zero + row // HEADS).to(tl.int64)
     own = position_zero + row // HEADS
-    place = token * query_token + (head * HEADS + row % HEADS) * query_head
-    q = tl.load(query + place[:, None] + d[None, :] * query_step, mask=both, other=0.0).to(DTYPE)
+    own_head = head * HEADS + row % HEADS
+    q = queries(query, token, own_head, used, query_token, query_head, query_step, D, DP, DTYPE)
     begin = 0
     first = tl.zeros([M], tl.int32)
     if window > 0:
@@ -82,6 +80,8 @@ def prefill_kernel(
         s = score(q, k, k_factor, seen, scale, softcap, EIGHT, CAPPED, PRECISION)
         v, v_factor = read(values, value_scales, line, there, D, DP, EIGHT)
         top, total, acc = fold(s, v, v_factor, top, total, acc, DTYPE, EIGHT, PRECISION)
-    place = token * out_token + (head * HEADS + row % HEADS) * D
+    d = tl.arange(0, DP)
+    place = token * out_token + own_head * D
+    both = used[:, None] & (d < D)[None, :]
     result = acc / tl.where(used, total, 1.0)[:, None]
     tl.store(out + place[:, None] + d[None, :], result.to(out.dtype.element_ty), mask=both)

@@ -28,6 +28,26 @@ def page_rows(
 
 
 @triton.jit
+def queries(
+    query: tl.tensor,
+    token: tl.tensor,
+    head: tl.tensor,
+    used: tl.tensor,
+    query_token: tl.tensor,
+    query_head: tl.tensor,
+    query_step: tl.tensor,
+    D: tl.constexpr,
+    DP: tl.constexpr,
+    DTYPE: tl.constexpr,
+) -> tl.tensor:
+    """[m, DP], of each row's token and query head; zeros where a row is not used."""
+    d = tl.arange(0, DP)
+    place = token * query_token + head * query_head
+    both = used[:, None] & (d < D)[None, :]
+    return tl.load(query + place[:, None] + d[None, :] * query_step, both, 0.0).to(DTYPE)
+
+
+@triton.jit
 def read(
     kept: tl.tensor,
     scales: tl.tensor,
