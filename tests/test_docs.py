@@ -13,7 +13,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
-FOLDERS = {"docs", "gateway", "kernels", "loadtest", "pando", "proto", "tests", "worker"}
+FOLDERS = {"deploy", "docs", "gateway", "kernels", "loadtest", "pando", "proto", "tests", "worker"}
 OURS = (".py", ".md", ".proto", ".toml", ".lua", ".c")
 FILES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*")}
 FILES |= {path.name for path in ROOT.iterdir()}
