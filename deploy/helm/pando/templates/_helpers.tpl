@@ -38,7 +38,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- include "pando.fullname" . }}-workers
 {{- end -}}
 
-{{/* The name that the gateways ask, and that the workers' certificates have. */}}
+{{/* The name that the workers' certificates have. Gateways ask for the short one: one question in place of four. */}}
 {{- define "pando.workersHost" -}}
 {{- printf "%s.%s.svc" (include "pando.workers" .) .Release.Namespace -}}
 {{- end -}}
@@ -95,7 +95,7 @@ topologySpreadConstraints:
 {{/* The gateway's file: its settings, and over them what the chart decides. */}}
 {{- define "pando.gatewayFile" -}}
 {{- $chart := dict "host" "0.0.0.0" "port" 8000 -}}
-{{- $_ := set $chart "dns" (dict "name" (include "pando.workersHost" .) "port" 7001) -}}
+{{- $_ := set $chart "dns" (dict "name" (include "pando.workers" .) "port" 7001) -}}
 {{- if .Values.tenants.enabled -}}
 {{- $_ := set $chart "tenants_file" "/etc/pando/tenants/tenants.yaml" -}}
 {{- end -}}
