@@ -8,6 +8,7 @@ from tests.planted.computing import FAULTS as COMPUTING
 from tests.planted.fault import Fault
 from tests.planted.gpu import FAULTS as GPU
 from tests.planted.grammar import FAULTS as GRAMMAR
+from tests.planted.long import FAULTS as LONG
 from tests.planted.parts import FAULTS as PARTS
 from tests.planted.planning import FAULTS as PLANNING
 from tests.planted.programs import FAULTS as PROGRAMS
@@ -29,4 +30,5 @@ FAULTS: tuple[Fault, ...] = (
     *PARTS,
     *PROGRAMS,
     *GPU,
+    *LONG,
 )

@@ -11,6 +11,7 @@ TESTS = (SCHEDULER, ORDER)
 scheduler = Room("worker/scheduler.py", TESTS)
 continued = Room("worker/scheduler.py", ("tests/worker/test_resume.py",))
 allotment = Room("worker/allotment.py", TESTS)
+draft = Room("worker/draft.py", TESTS)
 sequence = Room("worker/sequence.py", ("tests/worker/test_sequence.py",))
 aware = Room("worker/order/cache_aware.py", (ORDER, SCHEDULER))
 first_come = Room("worker/order/first_come.py", (ORDER, SCHEDULER))
@@ -90,11 +91,11 @@ FAULTS: tuple[Fault, ...] = (
         "        self._add_row(step, sequence, step.room_for(sequence))\n        return True",
         "        self._add_row(step, sequence, sequence.remaining)\n        return True",
     ),
-    scheduler.fault(
+    draft.fault(
         "decoding costs no budget",
         "Steps grow beyond the budget by what decodes.",
-        "        step.budget -= count\n",
-        "        step.budget -= count if count > 1 else 0\n",
+        "        self.budget -= count\n",
+        "        self.budget -= count if count > 1 else 0\n",
     ),
     scheduler.fault(
         "max_running ignored",
@@ -181,7 +182,7 @@ FAULTS: tuple[Fault, ...] = (
     allotment.fault(
         "last token's page kept though not computed",
         "The last sampled token, whose K/V nobody has written, is cached.",
-        "        computed = sequence.computed\n",
+        "        computed = sequence.exact(sequence.computed)\n",
         "        computed = sequence.num_tokens\n",
     ),
     allotment.fault(
@@ -199,8 +200,8 @@ FAULTS: tuple[Fault, ...] = (
     allotment.fault(
         "generated pages not shared",
         "What is generated enters the cache only when the sequence ends.",
-        "if end // self._page_size > held.num_committed:",
-        "if held.num_committed < end // self._page_size and end <= sequence.prompt_len:",
+        "if exact // self._page_size > held.num_committed:",
+        "if held.num_committed < exact // self._page_size and end <= sequence.prompt_len:",
     ),
     allotment.fault(
         "generated tail not kept",

@@ -14,6 +14,7 @@ scores = Room("worker/cache/scores.py", TESTS)
 allotment = Room("worker/allotment.py", TESTS)
 sequence = Room("worker/sequence.py", TESTS)
 scheduler = Room("worker/scheduler.py", TESTS)
+draft = Room("worker/draft.py", TESTS)
 
 FAULTS: tuple[Fault, ...] = (
     scores.fault(
@@ -100,10 +101,10 @@ FAULTS: tuple[Fault, ...] = (
         "                self._pages.score(sequence, start, result.scored[number])\n"
         "            self._pages.settle(sequence)\n",
     ),
-    scheduler.fault(
+    draft.fault(
         "scored tokens without a bound",
         "A step has a row of logits for every token of every prompt that wants scores.",
-        "            step.scorable -= count\n",
+        "            self.scorable -= count\n",
         "            pass\n",
     ),
 )

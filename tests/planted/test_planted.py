@@ -27,7 +27,9 @@ def named(name: str) -> Fault:
 def test_every_fault_replaces_what_is_there_by_what_can_be_read(fault: Fault) -> None:
     source = (ROOT / fault.file).read_text("utf-8")
     planted = fault.planted(source)
-    assert ast.dump(ast.parse(planted)) != ast.dump(ast.parse(source))
+    assert planted != source
+    if fault.file.endswith(".py"):
+        assert ast.dump(ast.parse(planted)) != ast.dump(ast.parse(source))
     assert all((ROOT / test).exists() for test in fault.tests)
     assert fault.says.endswith(".")
 
