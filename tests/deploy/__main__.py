@@ -7,7 +7,7 @@ import sys
 
 from helm_python import HelmError
 
-from tests.deploy import policies, strict
+from tests.deploy import policies, references, strict
 from tests.deploy.bad_values import BAD_VALUES
 from tests.deploy.charting import Profile, lint, objects, profiles, render
 from tests.deploy.settings import write
@@ -48,7 +48,7 @@ def judged(profile: Profile) -> list[str]:
     broken = [
         text for text in policies.complaints(manifests) if not (allowed and ": volume" in text)
     ]
-    return [*lint(profile.values), *found, *broken]
+    return [*lint(profile.values), *found, *broken, *references.complaints(manifests)]
 
 
 def refused(name: str) -> str:

@@ -15,9 +15,6 @@ def complaints(manifests: Sequence[Manifest]) -> list[str]:
     """Every rule that an object breaks."""
     found = [f"{name}: {text}" for name, pod in pods(manifests) for text in _of_pod(pod)]
     found += _of_networks(manifests)
-    found += _of_references(manifests)
-    names = [(it["kind"], it["metadata"]["name"]) for it in manifests]
-    found += [f"{name}: stands there twice" for name in {n for n in names if names.count(n) > 1}]
     return found
 
 
@@ -88,7 +85,8 @@ def _of_container(container: dict[str, Any]) -> Iterator[str]:
         yield f"image {image} is not pinned"
 
 
-def _selects(selector: dict[str, Any], pod: Pod) -> bool:
+def selects(selector: dict[str, Any], pod: Pod) -> bool:
+    """Whether a selector's labels are the pod's."""
     wanted = selector.get("matchLabels", {}).items()
     return all(pod["metadata"]["labels"].get(name) == value for name, value in wanted)
 
@@ -98,43 +96,5 @@ def _of_networks(manifests: Sequence[Manifest]) -> Iterator[str]:
     closed = [it["spec"] for it in policies if not {"ingress", "egress"} & set(it["spec"])]
     for name, pod in pods(manifests):
         both = [it for it in closed if it["policyTypes"] == ["Ingress", "Egress"]]
-        if not any(_selects(it["podSelector"], pod) for it in both):
+        if not any(selects(it["podSelector"], pod) for it in both):
             yield f"{name}: no NetworkPolicy denies it everything"
-
-
-def _of_references(manifests: Sequence[Manifest]) -> Iterator[str]:
-    """Selectors that select nothing, ports and accounts that are none, mounts without a volume."""
-    known = dict(pods(manifests))
-    accounts = {it["metadata"]["name"] for it in manifests if it["kind"] == "ServiceAccount"}
-    for name, pod in known.items():
-        if pod["spec"].get("serviceAccountName") not in accounts:
-            yield f"{name}: its account is not there"
-        volumes = {volume["name"] for volume in pod["spec"].get("volumes", [])}
-        volumes |= _claimed(manifests, name)
-        for container in containers(pod):
-            mounts = {mount["name"] for mount in container.get("volumeMounts", [])}
-            if mounts - volumes:
-                yield f"{name}: {mounts - volumes} are no volumes"
-    for manifest in manifests:
-        if manifest["kind"] == "Service":
-            yield from _of_service(manifest, list(known.values()))
-
-
-def _claimed(manifests: Sequence[Manifest], name: str) -> set[str]:
-    for manifest in manifests:
-        if f"{manifest['kind']} {manifest['metadata']['name']}" == name:
-            claims = manifest["spec"].get("volumeClaimTemplates", [])
-            return {claim["metadata"]["name"] for claim in claims}
-    return set()
-
-
-def _of_service(service: Manifest, known: Sequence[Pod]) -> Iterator[str]:
-    name = service["metadata"]["name"]
-    chosen = [pod for pod in known if _selects({"matchLabels": service["spec"]["selector"]}, pod)]
-    if not chosen:
-        yield f"Service {name}: it selects no pod"
-    for pod in chosen:
-        ports = {port["name"] for it in pod["spec"]["containers"] for port in it.get("ports", [])}
-        for port in service["spec"]["ports"]:
-            if port["targetPort"] not in ports:
-                yield f"Service {name}: its pods have no port {port['targetPort']}"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from gateway import config as gateway_config
 from gateway.tenancy.file_source import read_tenants
-from tests.deploy import policies, strict
+from tests.deploy import policies, references, strict
 from tests.deploy.__main__ import judged, refused
 from tests.deploy.bad_values import BAD_VALUES
 from tests.deploy.charting import (
@@ -180,6 +181,45 @@ def test_a_worker_is_called_as_its_pod_is() -> None:
     assert name["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
 
 
+def test_a_worker_may_load_its_model_for_as_long_as_it_is_given() -> None:
+    for seconds in (12, 1800):
+        [stateful] = of_kind(objects({"worker": {"startupSeconds": seconds}}), "StatefulSet")
+        [container] = stateful["spec"]["template"]["spec"]["containers"]
+        probe = container["startupProbe"]
+        assert 0 <= probe["periodSeconds"] * probe["failureThreshold"] - seconds < 5
+
+
+def test_ranks_have_their_shared_memory() -> None:
+    large, small = of_kind(objects(ALL["values-gpu"].values), "StatefulSet")
+    volumes = {it["name"]: it for it in large["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "8Gi"}
+    [container] = large["spec"]["template"]["spec"]["containers"]
+    assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
+    assert "shm" not in {it["name"] for it in small["spec"]["template"]["spec"]["volumes"]}
+
+
+def test_a_gateway_waits_before_it_leaves() -> None:
+    [deployment] = of_kind(objects({"gateway": {"preStopSeconds": 7}}), "Deployment")
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["lifecycle"]["preStop"] == {"sleep": {"seconds": 7}}
+
+
+def test_an_external_redis_is_known_by_its_secret() -> None:
+    [deployment] = of_kind(objects(ALL["external-redis"].values), "Deployment")
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    source = {"secretKeyRef": {"name": "redis-url", "key": "url"}}
+    assert container["env"] == [{"name": "PANDO_REDIS_URL", "valueFrom": source}]
+
+
+def test_models_lie_where_the_files_say() -> None:
+    manifests = objects(ALL["models-from-everywhere"].values)
+    pools = files(manifests, "worker.yaml")
+    found = {name.rpartition("-")[2]: re.findall(r"model: (\S+)", it) for name, it in pools.items()}
+    assert found == {"node": ["/models/a"], "fetched": ["/models/b"], "claimed": ["/models/c.gguf"]}
+    own = files(objects({}), "worker.yaml")
+    assert "model: smollm2-135m-instruct\n" in next(iter(own.values()))
+
+
 def test_only_v1_is_shown_to_the_world() -> None:
     manifests = objects(EVERYTHING)
     [ingress] = of_kind(manifests, "Ingress")
@@ -301,8 +341,8 @@ def test_what_is_wrong_is_found() -> None:
     said = "\n".join(policies.complaints([deployment]))
     for words in ("not pinned", "capabilities", "root is writable", "as root", "livenessProbe"):
         assert words in said
-    for words in ("account is not there", "no NetworkPolicy"):
-        assert words in said
+    assert "no NetworkPolicy" in said
+    assert "account is not there" in " ".join(references.complaints([deployment]))
     [monitor] = of_kind(objects(EVERYTHING), "PodMonitor")
     monitor["spec"]["podMetricsEndpoint"] = []
     assert "podMetricsEndpoint" in " ".join(strict.complaints(monitor))
