@@ -41,16 +41,16 @@ def profiles() -> list[Profile]:
     return [*shipped(), *(Profile(name, values) for name, values in FURTHER.items())]
 
 
-def render(values: Values) -> dict[str, str]:
+def render(values: Values, folder: Path = CHART) -> dict[str, str]:
     """Every template's text. Raises HelmError where the schema or the chart refuses the values."""
-    with helm_python.Chart.load(CHART) as chart:
+    with helm_python.Chart.load(folder) as chart:
         chart.validate_schema(dict(values))
         return chart.render(dict(values), name=RELEASE, namespace=NAMESPACE)
 
 
-def objects(values: Values) -> list[Manifest]:
+def objects(values: Values, folder: Path = CHART) -> list[Manifest]:
     """Everything that would be created."""
-    texts = [text for path, text in render(values).items() if path.endswith(".yaml")]
+    texts = [text for path, text in render(values, folder).items() if path.endswith(".yaml")]
     parts = [part for text in texts for part in re.split(r"(?m)^---$", text)]
     return [manifest for part in parts if (manifest := msgspec.yaml.decode(part))]
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,20 @@ def test_a_changed_setting_starts_the_pods_anew_and_no_others() -> None:
     assert {name for name in before if before[name] != changed[name]} == {
         f"Deployment {RELEASE}-pando-gateway"
     }
+
+
+def test_a_new_version_of_the_chart_alone_starts_nothing_anew(tmp_path: Path) -> None:
+    newer = tmp_path / "pando"
+    shutil.copytree(CHART, newer)
+    text = (newer / "Chart.yaml").read_text("utf-8")
+    (newer / "Chart.yaml").write_text(text.replace("\nversion: 0.1.0", "\nversion: 0.1.1"))
+
+    def templates(chart: Path) -> list[tuple[str, policies.Pod]]:
+        pods = policies.pods(objects(EVERYTHING, chart))
+        return [(name, pod) for name, pod in pods if not name.startswith("Pod ")]
+
+    assert templates(newer) == templates(CHART)
+    assert objects(EVERYTHING, newer) != objects(EVERYTHING)
 
 
 def test_a_worker_is_called_as_its_pod_is() -> None:
