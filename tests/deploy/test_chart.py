@@ -76,7 +76,8 @@ def test_our_loaders_take_the_files_and_give_what_was_set(profile: Profile, tmp_
         (tmp_path / f"{name}.yaml").write_text(pool)
         worker = worker_config.load(tmp_path / f"{name}.yaml", {"name": f"{name}-0"})
         assert worker.listen == f"0.0.0.0:{gateway.dns.port}"
-        assert (worker.tls_cert is None) == (gateway.link.tls is None)
+        for paper in (worker.tls_cert, worker.tls_client_ca):
+            assert (paper is None) == (gateway.link.tls is None)
     for text in files(manifests, "tenants.yaml").values():
         (tmp_path / "tenants.yaml").write_text(text)
         read_tenants(tmp_path / "tenants.yaml")

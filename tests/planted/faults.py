@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.planted.accounts import FAULTS as ACCOUNTS
 from tests.planted.caches import FAULTS as CACHES
+from tests.planted.chart import FAULTS as CHART
 from tests.planted.computing import FAULTS as COMPUTING
 from tests.planted.fault import Fault
 from tests.planted.gpu import FAULTS as GPU
@@ -29,6 +30,7 @@ FAULTS: tuple[Fault, ...] = (
     *GRAMMAR,
     *PARTS,
     *PROGRAMS,
+    *CHART,
     *GPU,
     *LONG,
 )
