@@ -76,6 +76,7 @@ bench: $(STAMP)  ## Kernels, caches, routing, tenants, failover, overhead (half 
 	$(BIN)/python -m loadtest prompt-logprobs
 	$(BIN)/python -m loadtest fan-out
 	$(BIN)/python -m loadtest engines --engines pando,transformers
+	$(BIN)/python -m loadtest dflash --longest 4096
 	$(BIN)/python -m loadtest tenants
 	$(BIN)/python -m loadtest routing
 	$(BIN)/python -m loadtest failover
