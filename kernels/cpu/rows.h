@@ -199,35 +199,37 @@ INLINE void soften(struct job *j, int from, int n, const struct step *s, int sta
     }
 }
 
-/* Adds the values of the step's tiles to rows [from, from + rows): the lanes that all of them see
+INLINE int within(int lane, int most) { return lane < 0 ? 0 : lane > most ? most : lane; }
+
+/* Adds the values of a tile's lanes to rows that each see [lo[r], hi[r]) of it: those that all see
  * together, what only some see row by row, in order of lanes. */
+INLINE void add_tile(const int rows, const block *tile, const block *next, const int *lo,
+                     const int *hi, const float *weight, struct sums *run) {
+    int begin = 0, end = LANES;
+    for (int r = 0; r < rows; r++) {
+        begin = lo[r] > begin ? lo[r] : begin;
+        end = hi[r] < end ? hi[r] : end;
+    }
+    if (end <= begin) begin = end = LANES;
+    for (int r = 0; begin && r < rows; r++)
+        add_wide(1, tile, NULL, lo[r], hi[r] < begin ? hi[r] : begin, weight + r * STEP, run + r);
+    if (begin < end) add_wide(rows, tile, next, begin, end, weight, run);
+    for (int r = 0; end < LANES && r < rows; r++)
+        add_wide(1, tile, NULL, lo[r] > end ? lo[r] : end, hi[r], weight + r * STEP, run + r);
+}
+
+/* Adds the values of the step's tiles to rows [from, from + rows). */
 INLINE void blend(const int rows, struct job *j, int from, const struct step *s, int start,
                   int ahead) {
-    int low = 0, high = STEP; /* seen by all */
-    for (int r = from; r < from + rows; r++) {
-        int lo = j->row[r].lo - start, hi = j->row[r].hi - start;
-        if (lo > low) low = lo;
-        if (hi < high) high = hi;
-    }
-    if (high < low) high = low;
     for (int t = s->first; t < s->end; t++) {
-        const block *tile = s->tile[t], *next = ahead ? s->next[t] : NULL;
-        int base = t * LANES;
-        int begin = low <= base ? 0 : low >= base + LANES ? LANES : low - base;
-        int end = high <= base ? 0 : high >= base + LANES ? LANES : high - base;
-        const float *weight = j->weight[from] + base;
-        if (begin == 0 && end == LANES) {
-            add_wide(rows, tile, next, 0, LANES, weight, j->run + from);
-            continue;
-        }
-        if (end < begin) end = begin;
+        int lo[MOST_ROWS], hi[MOST_ROWS], base = start + t * LANES;
+#pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
-            int lo = j->row[from + r].lo - start - base;
-            int hi = j->row[from + r].hi - start - base;
-            lo = lo < 0 ? 0 : lo;
-            hi = hi > LANES ? LANES : hi;
-            if (lo < hi) add_wide(1, tile, NULL, lo, hi, weight + r * STEP, j->run + from + r);
+            lo[r] = within(j->row[from + r].lo - base, LANES);
+            hi[r] = within(j->row[from + r].hi - base, LANES);
         }
+        add_tile(rows, s->tile[t], ahead ? s->next[t] : NULL, lo, hi,
+                 j->weight[from] + t * LANES, j->run + from);
     }
 }
 
