@@ -46,6 +46,8 @@ class Allotment:
         self._cache = cache
         self._clock = clock
         self._pins = Pins(cache.pool, pinned_share, clock)
+        self.expire = self._pins.expire
+        self.lease_s = self._pins.left_s
         self._pool = cache.pool
         self._page_size = cache.pool.page_size
         self._scores = PageScores(cache.pool.page_size)

@@ -185,13 +185,13 @@ class Engine:
 
     def step(self) -> bool:
         """Takes the commands and computes one step; returns whether there was anything to do."""
-        commanded = self._take_commands()
+        changed = self._take_commands() | (self._scheduler.expire() > 0)
         told = self._settle()
         plan = self._scheduler.plan()
         if plan is None:
-            if commanded or self._untold:
+            if changed or self._untold:
                 self._report(StepReport(self._measure(), events=self._take_events()))
-            return commanded or told or self._scheduler.guidance.has_news
+            return changed or told or self._scheduler.guidance.has_news
         started = self._clock()
         first_cached = self._newly_admitted(plan)
         self._stopwatch.planned((row.sequence_id for row in plan.rows), started)
@@ -272,7 +272,7 @@ class Engine:
         with self._wake:
             idle = not self._commands and not self._scheduler.guidance.has_news
             if idle and not self._stopping:
-                self._wake.wait()
+                self._wake.wait(self._scheduler.lease_s())
 
     def _awake(self) -> None:
         with self._wake:

@@ -80,8 +80,8 @@ class Scheduler:
         self.limits = limits
         self.counters = Counters()
         self.guidance = Guidance(masks or Masks(), appends=limits.append_forced)
-        self._pages = Allotment(cache, limits.pinned_share)
-        self.pin = self._pages.pin
+        self._pages = pages = Allotment(cache, limits.pinned_share)
+        self.pin, self.expire, self.lease_s = pages.pin, pages.expire, pages.lease_s
         self._order = make_order(
             order, cache, limits.short_tokens, slack_tokens=limits.max_step_tokens
         )

@@ -189,6 +189,17 @@ def test_times_are_told_for_every_sequence_and_kept_for_none(lab: Lab) -> None:
     assert len(lab.engine._stopwatch) == 0
 
 
+def test_a_lease_that_ends_gives_its_pages_back_while_nobody_asks(lab: Lab) -> None:
+    prompt = list(range(20))
+    lab.outputs(lab.submit(prompt))
+    lab.engine.pin(b"key", CacheScope(), pack_tokens(prompt), 0.2)
+    loads: list[int] = []
+    while not loads or loads[-1] > 0 or max(loads) == 0:
+        loads.append(lab.reports.get(timeout=10).load.used_pages)
+    assert max(loads) == 5
+    assert lab.engine.load.used_pages == 0
+
+
 def test_aborting_what_never_was_or_has_ended_does_nothing(lab: Lab) -> None:
     number = lab.submit([1])
     lab.outputs(number)

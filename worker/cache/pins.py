@@ -82,6 +82,11 @@ class Pins:
             self.unpin(entry[1])
         return before - len(self._pins)
 
+    def left_s(self) -> float | None:
+        """Until the next deadline; None: nothing is pinned."""
+        entry = self._next()
+        return None if entry is None else max(entry[0] - self._clock(), 0.0)
+
     def release_next(self) -> bool:
         """Gives back the prefix that would end soonest; False: none is pinned."""
         entry = self._next()
