@@ -24,12 +24,6 @@ runner = Room("worker/runner.py", WORKER)
 
 FAULTS: tuple[Fault, ...] = (
     attention.fault(
-        "bounds keep what a copied page held",
-        "Tokens that another sequence once had in a page decide what this one reads.",
-        "bound_block(b, lane + 1,",
-        "bound_block(b, LANES,",
-    ),
-    attention.fault(
         "the first split's part is taken for all",
         "Of long contexts on several threads the first positions count alone.",
         "w->parts + (i * w->splits + split) * JOB_ROWS + r",

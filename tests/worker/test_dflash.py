@@ -7,7 +7,7 @@ import pytest
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
 from worker.cache.scope import CacheScope
-from worker.dflash import OFF, Dflash, Mode
+from worker.dflash import Dflash, Mode
 from worker.errors import InvalidRequest
 from worker.request import Sampling, Stopping
 from worker.scheduler import Scheduler, SchedulerLimits
@@ -18,6 +18,7 @@ from worker.wants import GENERATES, Purpose
 
 SIZE = 4
 ON = Dflash(Mode.ON, budget=8, share=0.0, from_tokens=12, from_batch=2)
+NEVER = Dflash(Mode.OFF, budget=8, share=0.0)
 AUTO = Dflash(Mode.AUTO, budget=8, share=0.0, from_tokens=12, from_batch=2)
 
 
@@ -85,8 +86,8 @@ def test_auto_waits_for_length_and_company() -> None:
 @pytest.mark.parametrize(
     ("setting", "wish", "expected"),
     [
-        (OFF, None, 0),
-        (OFF, Mode.ON, 0),
+        (NEVER, None, 0),
+        (NEVER, Mode.ON, 0),
         (AUTO, None, 0),
         (AUTO, Mode.ON, 8),
         (ON, Mode.OFF, 0),
