@@ -164,7 +164,7 @@ def _store(load: Callable[[str], Any]) -> Callable[..., Any] | None:
 
 def check(shape: KVShape, page_multiple: int) -> None:
     """Raises ValueError where pages of that shape can't be attended to, naming what and why."""
-    for name, setting in (("eight_bit", "kv_cache_dtype int8"), ("bounded", "dflash")):
+    for name, setting in (("eight_bit", "kv_cache_dtype int8"), ("sketched", "dflash")):
         if getattr(shape, name):
             raise ValueError(f"{name} is True ({setting}): attention 'flash' takes False only")
     if shape.dtype not in DTYPES:

@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-TILE = 16  # positions that bounds are kept of and that are chosen together
+TILE = 16  # positions that are chosen together
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class AttentionBatch:
 class KVShape:
     """Size of a page pool: everything that a backend needs to allocate it.
 
-    dtype: of what is computed. eight_bit: K/V is kept as `kernels.eight_bit` says. bounded: the
-    keys' bounds of each tile are kept too (`kernels.dflash`); page_size is a multiple of 16 then.
+    dtype: of what is computed. eight_bit: K/V is kept as `kernels.eight_bit` says. sketched: each
+    key's sketch is kept too (`kernels.dflash`); page_size is a multiple of 16 then.
     """
 
     num_layers: int
@@ -79,14 +79,14 @@ class KVShape:
     head_dim: int
     dtype: torch.dtype
     eight_bit: bool = False
-    bounded: bool = False
+    sketched: bool = False
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes of K and V over all layers, with scales and bounds."""
+        """Bytes of K and V over all layers, with scales and sketches."""
         width = self.head_dim + 4 if self.eight_bit else self.head_dim * self.dtype.itemsize
-        bounds = 2 * self.head_dim * 4 // TILE if self.bounded else 0
-        return self.num_layers * self.num_kv_heads * (2 * width + bounds)
+        sketch = -(-self.head_dim // 16) * 8 + 4 if self.sketched else 0
+        return self.num_layers * self.num_kv_heads * (2 * width + sketch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class ReferenceAttention:
     ) -> torch.Tensor:
         """Attends one query [num_heads, head_dim] over the chosen tiles of its context's slots."""
         keys, values = self._keys[layer, slots], self._values[layer, slots]
-        chosen = choose(query, keys, budget).repeat_interleave(TILE, 1)[:, : slots.numel()]
+        chosen = choose(query, keys, budget, params).repeat_interleave(TILE, 1)[:, : slots.numel()]
         heads = query.view(keys.shape[1], -1, query.shape[-1])
         parts = []
         for head, seen in enumerate(chosen):

@@ -114,7 +114,7 @@ def run_dflash(
     model: Annotated[str, typer.Option(help="Whose attention is compared.")] = DEFAULT,
     longest: Annotated[int, typer.Option(min=512, help="Tokens of the longest context.")] = 32768,
     budget: Annotated[int, typer.Option(min=80, help="Tokens that dflash reads.")] = 2048,
-    share: Annotated[float, typer.Option(min=0, max=1, help="Or this part.")] = 0.1875,
+    share: Annotated[float, typer.Option(min=0, max=1, help="Or this part.")] = 0.125,
     threads: Annotated[int, typer.Option(min=1, help="Of the kernels.")] = 2,
     picture: Annotated[Path | None, typer.Option(help="All figures, as SVG.")] = None,
 ) -> None:

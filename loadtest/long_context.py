@@ -141,9 +141,9 @@ class Reader:
         self._copies = room.copies
         self.length = 0
 
-    def kv_bytes(self, *, bounded: bool) -> int:
+    def kv_bytes(self, *, sketched: bool) -> int:
         """What the text's K/V takes, with or without bounds of keys."""
-        shape = replace(self._timed.shape, bounded=bounded)
+        shape = replace(self._timed.shape, sketched=sketched)
         return shape.bytes_per_token * self.length
 
     def extend(self, ids: list[int]) -> None:

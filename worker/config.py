@@ -79,7 +79,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kv_cache_dtype: Literal["auto", "int8"] = "auto"
     dflash: Literal["off", "auto", "on"] = "off"
     dflash_budget: Annotated[int, Meta(ge=80)] = 2048
-    dflash_share: Annotated[float, Meta(ge=0, le=1)] = 0.1875
+    dflash_share: Annotated[float, Meta(ge=0, le=1)] = 0.125
     dflash_min_context: PositiveInt = 4096
     dflash_min_batch: PositiveInt = 16
     page_size: Annotated[int, Meta(ge=1, le=1024)] = 16
@@ -226,7 +226,7 @@ def _check_dflash(config: WorkerConfig) -> None:
     if config.page_size % 16:
         raise ConfigError(
             f"page_size is {config.page_size}: with dflash {config.dflash!r} it is a multiple of "
-            "16, of which bounds are kept."
+            "16, which are chosen together."
         )
 
 

@@ -29,13 +29,13 @@ class Dflash:
 
     mode: Mode = Mode.OFF
     budget: int = 2048
-    share: float = 0.1875
+    share: float = 0.125
     from_tokens: int = 4096
     from_batch: int = 16
 
     @property
     def is_possible(self) -> bool:
-        """Whether any row may read less than all: bounds of keys are kept then."""
+        """Whether any row may read less than all: sketches of keys are kept then."""
         return self.mode is not Mode.OFF
 
     def budget_for(self, wish: Mode | None, context: int, num_decoding: int) -> int:

@@ -50,7 +50,7 @@ def decide(config: WorkerConfig, folder: Path) -> Sizes:
         shape.head_dim,
         dtype,
         eight_bit=kept.eight_bit_kv,
-        bounded=kept.bounded_keys,
+        sketched=kept.sketched_keys,
     )
     pages = plan_pages(
         config.kv_memory_bytes(kv.bytes_per_token, _free_bytes(config)),
@@ -70,7 +70,7 @@ def formats_of(config: WorkerConfig) -> Formats:
     return Formats(
         half_weights=config.weight_dtype == "float16",
         eight_bit_kv=config.kv_cache_dtype == "int8",
-        bounded_keys=config.dflash != "off",
+        sketched_keys=config.dflash != "off",
     )
 
 

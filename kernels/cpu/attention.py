@@ -12,7 +12,7 @@ import torch
 
 from kernels.cpu.build import load_library
 from kernels.cpu.crew import crew_of
-from kernels.cpu.pool import Pool
+from kernels.cpu.pool import Layout, Pool
 from kernels.dflash import FIRST, RECENT, is_sparse, tiles_of
 from kernels.interface import TILE, AttentionBatch, AttentionParams, KVShape
 from kernels.rows import flat_positions
@@ -22,7 +22,7 @@ class _Request(ctypes.Structure):
     """struct request of attention.c, field by field."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("query", "pool", "bounds", "out", "block_table")),
+        *((name, ctypes.c_void_p) for name in ("query", "pool", "sketches", "out", "block_table")),
         *((name, ctypes.c_void_p) for name in ("context_len", "token_seq", "token_row")),
         *((name, ctypes.c_void_p) for name in ("token_pos", "token_tiles")),
         *((name, ctypes.c_int64) for name in ("query_token_stride", "query_head_stride")),
@@ -72,7 +72,7 @@ class CpuAttention:
     def __init__(self, shape: KVShape, threads: int = 1) -> None:
         if shape.dtype != torch.float32:
             raise ValueError(f"the cpu backend holds float32 K/V, not {shape.dtype}")
-        if shape.bounded and shape.page_size % TILE:
+        if shape.sketched and shape.page_size % TILE:
             raise ValueError(f"page_size is {shape.page_size}: with dflash a multiple of {TILE}")
         self.shape = shape
         self._crew = crew_of(threads)
@@ -84,8 +84,10 @@ class CpuAttention:
         self._write = library.write_pages
         self._write.argtypes = [ctypes.c_void_p] * 6 + [ctypes.c_int32] * 2
         self._write.restype = None
-        library.block_bytes.restype = ctypes.c_int64
-        self._pool = Pool(shape, library.block_bytes(), library.value_width())
+        for told in (library.block_bytes, library.sketch_bytes):
+            told.restype = ctypes.c_int64
+        layout = Layout(library.block_bytes(), library.sketch_bytes(), library.value_width())
+        self._pool = Pool(shape, layout)
         self._plan: _Plan | None = None
 
     @property
@@ -104,7 +106,7 @@ class CpuAttention:
             key.data_ptr(),
             value.data_ptr(),
             self._pool.at[layer],
-            self._pool.bounds_at[layer],
+            self._pool.sketches_at[layer],
             plan.slots.data_ptr(),
             ctypes.addressof(strides),
             key.shape[0],
@@ -122,7 +124,7 @@ class CpuAttention:
         request = _Request(
             query.data_ptr(),
             self._pool.at[layer],
-            self._pool.bounds_at[layer],
+            self._pool.sketches_at[layer],
             out.data_ptr(),
             plan.block_table.data_ptr(),
             plan.context_len.data_ptr(),
@@ -159,8 +161,8 @@ class CpuAttention:
     def _planned(self, batch: AttentionBatch) -> _Plan:
         """The plan of this batch; one batch value serves all layers of a step."""
         if self._plan is None or self._plan.batch is not batch:
-            if batch.budget is not None and not self.shape.bounded:
-                raise ValueError("the batch brings budgets, and the pool keeps no bounds of keys")
+            if batch.budget is not None and not self.shape.sketched:
+                raise ValueError("the batch brings budgets, and the pool keeps no sketches of keys")
             self._plan = _plan(batch)
         return self._plan
 

@@ -1,40 +1,59 @@
-/* Which tiles a sparse row reads: kernels/dflash.py in C. */
+/* Which tiles a sparse row reads: kernels/dflash.py in C.
+ *
+ *   weigh    of each tile and row: the largest score by the sketches, and the sum of exp(score - it)
+ *   rate     a tile's share of what a row attends to; the largest over rows
+ *   choose   the tiles that are worth most */
 #ifndef PANDO_CHOOSE_H
 #define PANDO_CHOOSE_H
 
 #include "rows.h"
+#include "sketch.h"
 
 #define FIRST_TILES 1
 #define RECENT_TILES 4
 
-/* A query row in two parts, of which each meets one of a tile's bounds: where a score is largest
- * three quarters count, where it is smallest one quarter. */
-struct parted {
-    _Alignas(64) float up[WIDTH], down[WIDTH];
+/* What is known of a row's tiles, [tiles] each; their number is rounded up to 16. */
+struct weights {
+    float *peak, *mass;
 };
 
-INLINE void part(struct parted *p, const float *query) {
-    memset(p, 0, sizeof *p);
-    for (int d = 0; d < HEAD_DIM; d++) {
-        float size = __builtin_fabsf(query[d]);
-        p->up[d] = 0.5f * query[d] + 0.25f * size;
-        p->down[d] = 0.5f * query[d] - 0.25f * size;
+/* Weighs a tile of which `lanes` keys are seen. */
+INLINE void weigh_tile(const int rows, const sketch *s, int lanes, int tile, float softcap,
+                       const struct asked *asked, struct weights *to) {
+    m16 products[MOST_ROWS];
+    meet(rows, s, asked, products);
+    for (int r = 0; r < rows; r++) {
+        v16 score = __builtin_convertvector(products[r], v16) * load(s->scale);
+        score *= splat(asked[r].factor);
+        if (softcap > 0.0f) {
+            float capped[LANES];
+            store(capped, score);
+            cap_scores(capped, softcap, 1);
+            score = load(capped);
+        }
+        score = pick(seen(0, 0, lanes), score, splat(LOWEST));
+        float peak = lane_max(score);
+        to[r].peak[tile] = peak;
+        to[r].mass[tile] = lane_sum(exp16(score - splat(peak)));
     }
 }
 
-/* What a tile is worth to the row that it is worth most to. */
-INLINE float worth_of(const float *bounds, const struct parted *rows, int n) {
-    float best = LOWEST;
-    for (int r = 0; r < n; r++) {
-        v16 sum = splat(0.0f);
-        for (int i = 0; i < WIDTH; i += LANES) {
-            sum += load(rows[r].down + i) * load(bounds + i);
-            sum += load(rows[r].up + i) * load(bounds + WIDTH + i);
-        }
-        float worth = lane_sum(sum);
-        if (worth > best) best = worth;
+/* Raises worth to the share of the row's attention that lies in each of n tiles. */
+static void rate(const struct weights *row, int n, float *worth) {
+    v16 most = splat(LOWEST), sum = splat(0.0f);
+    for (int i = n; i % LANES; i++) {
+        row->peak[i] = LOWEST;
+        row->mass[i] = 0.0f;
     }
-    return best;
+    for (int i = 0; i < n; i += LANES) most = larger(load(row->peak + i), most);
+    v16 peak = splat(lane_max(most));
+    for (int i = 0; i < n; i += LANES)
+        sum += load(row->mass + i) * exp16(load(row->peak + i) - peak);
+    v16 inverse = splat(1.0f / lane_sum(sum));
+    for (int i = 0; i < n; i += LANES) {
+        v16 share = load(row->mass + i) * exp16(load(row->peak + i) - peak) * inverse;
+        store(worth + i, larger(share, load(worth + i)));
+    }
 }
 
 /* Floats in the order of integers. */

@@ -5,7 +5,6 @@
  *     key_scale  float [16]                 EIGHT_BIT only
  *     values  element [16][WIDTH]        WIDTH = HEAD_DIM rounded up to 16; what lies behind
  *     value_scale  float [16]            HEAD_DIM is computed with and never given out
- *   bounds [blocks][kv heads][2][WIDTH]  smallest and largest of the block's keys; may be absent
  *
  * An element is a float, or with EIGHT_BIT an int8 that its lane's scale makes a float
  * (kernels/eight_bit.py). Keys and values of a block lie side by side: reading scattered blocks is
@@ -109,21 +108,6 @@ INLINE void copy_lane(const block *from, int lane, block *to, int to_lane) {
     to->key_scale[to_lane] = from->key_scale[lane];
     to->value_scale[to_lane] = from->value_scale[lane];
 #endif
-}
-
-/* The bounds of the keys in lanes [0, lanes). */
-INLINE void bound_block(const block *b, int lanes, float *bounds) {
-    for (int d = 0; d < HEAD_DIM; d++) {
-        float low = key_of(b, d, 0), high = low;
-        for (int lane = 1; lane < lanes; lane++) {
-            float key = key_of(b, d, lane);
-            low = key < low ? key : low;
-            high = key > high ? key : high;
-        }
-        bounds[d] = low;
-        bounds[WIDTH + d] = high;
-    }
-    for (int d = HEAD_DIM; d < WIDTH; d++) bounds[d] = bounds[WIDTH + d] = 0.0f;
 }
 
 #endif

@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from kernels.cpu.memory import large_buffer
 from kernels.interface import KVShape
 
 LANES = 16
+SCALES_BYTES = LANES * 4
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the library says of its memory: of a block, of its sketch, and how wide values are."""
+
+    block_bytes: int
+    sketch_bytes: int
+    width: int
 
 
 class Pool:
-    """K/V of all layers, and the bounds of keys where the shape asks for them.
+    """K/V of all layers, and sketches of keys where the shape asks for them."""
 
-    block_bytes, width: what the library says of its layout.
-    """
-
-    def __init__(self, shape: KVShape, block_bytes: int, width: int) -> None:
+    def __init__(self, shape: KVShape, layout: Layout) -> None:
         self._page_size = shape.page_size
         blocks = -(-shape.num_pages * shape.page_size // LANES)
         of_blocks = (shape.num_layers, blocks, shape.num_kv_heads)
-        self._bytes = large_buffer(*of_blocks, block_bytes, dtype=torch.int8)
-        self._streams = list(_streams(self._bytes, shape, width))
+        self._bytes = large_buffer(*of_blocks, layout.block_bytes, dtype=torch.int8)
+        self._streams = list(_streams(self._bytes, shape, layout.width))
         self.at = [layer.data_ptr() for layer in self._bytes]
-        self._bounds = large_buffer(*of_blocks, 2, width) if shape.bounded else None
-        self.bounds_at: list[int | None] = [None] * shape.num_layers
-        if self._bounds is not None:
-            self.bounds_at = [layer.data_ptr() for layer in self._bounds]
+        self._sketches: torch.Tensor | None = None
+        self.sketches_at: list[int | None] = [None] * shape.num_layers
+        if shape.sketched:
+            self._sketches = large_buffer(*of_blocks, layout.sketch_bytes, dtype=torch.int8)
+            self.sketches_at = [layer.data_ptr() for layer in self._sketches]
 
     @property
     def nbytes(self) -> int:
         """All that it takes."""
-        return self._bytes.nbytes + (0 if self._bounds is None else self._bounds.nbytes)
+        return self._bytes.nbytes + (0 if self._sketches is None else self._sketches.nbytes)
 
     def copy(self, source: list[int], target: list[int]) -> None:
         """Copies whole pages: target[i] becomes equal to source[i]."""
@@ -39,8 +49,8 @@ class Pool:
         block, lane = self._places(target)
         for stream in self._streams:
             stream[:, block, :, lane] = stream[:, old_block, :, old_lane]
-        if self._bounds is not None:
-            self._bounds[:, block] = self._bounds[:, old_block]
+        if self._sketches is not None:
+            self._sketches[:, block] = self._sketches[:, old_block]
 
     def fill(self, pages: list[int], value: float) -> None:
         """Sets every element of the pages; in eight bits, all but zero and NaN within rounding."""
@@ -50,6 +60,9 @@ class Pool:
             if len(self._streams) > 2:
                 element = value / 127.0 if stream.is_floating_point() else 127.0
             stream[:, block, :, lane] = element
+        if self._sketches is not None:
+            scales = self._sketches[..., -SCALES_BYTES:].view(torch.float32)
+            scales[:, block, :, lane] = value
 
     def _places(self, pages: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
         size = self._page_size

@@ -25,7 +25,6 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from kernels.dflash import FIRST, RECENT
 from kernels.interface import TILE, AttentionParams, KVShape
 from kernels.triton import copy, decode, dflash, launch, prefill, write
 from kernels.triton.plan import NARROW
@@ -39,7 +38,17 @@ CAPPED = AttentionParams(scale=1.0, softcap=50.0)
 # The tensors of the kernels by name: COMPUTED and KEPT stand for the pool's dtypes.
 COMPUTED = ("key", "value", "query", "out")
 KEPT = ("keys", "values", "source", "target")
-FLOATS = ("key_scales", "value_scales", "low", "high", "acc", "acc_out", "stats", "stats_out")
+FLOATS = (
+    "key_scales",
+    "value_scales",
+    "code_scales",
+    "peaks",
+    "masses",
+    "acc",
+    "acc_out",
+    "stats",
+    "stats_out",
+)
 LONGS = ("slots", "source_pages", "target_pages")
 PLAIN_TYPES = {"int": "i32", "float": "fp32", "tl.int64": "i64"}
 
@@ -68,7 +77,7 @@ def cases(asked: argparse.Namespace) -> Iterator[Case]:
     for name, dim, eight_bit in product(asked.dtypes, asked.dims, (False, True)):
         if eight_bit and asked.brief:
             continue
-        shape = KVShape(1, 1, 16, 8, dim, DTYPES[name], eight_bit=eight_bit, bounded=True)
+        shape = KVShape(1, 1, 16, 8, dim, DTYPES[name], eight_bit=eight_bit, sketched=True)
         yield from _pool_cases(shape)
         for heads in asked.groups:
             for params in (PLAIN,) if asked.brief else (PLAIN, CAPPED):
@@ -79,7 +88,7 @@ def cases(asked: argparse.Namespace) -> Iterator[Case]:
 def _pool_cases(shape: KVShape) -> Iterator[Case]:
     constants = write.constants_of(shape)
     yield Case(write.write_kernel, "write", shape, {**constants, "ROWS": write.TOKENS})
-    yield Case(write.bound_kernel, "bound", shape, {**constants, "LANES": TILE})
+    yield Case(write.sketch_kernel, "sketch", shape, {**constants, "ROWS": write.TOKENS})
     yield Case(copy.copy_kernel, "copy", shape, {"SIZE": copy.BLOCK})
 
 
@@ -98,6 +107,9 @@ def _reading_cases(shape: KVShape, heads: int, params: AttentionParams) -> Itera
         sizes = launch.sizes_of(m, shape).options()
         constants = {**reading, **sizes, "CHOSEN": chosen, "LANES": TILE}
         yield Case(decode.segment_kernel, label + more, shape, constants)
+    common = launch.constants_of(shape, heads)
+    weighing = {**common, **launch.worth_constants(params)}
+    yield Case(dflash.worth_kernel, "worth" + more, shape, weighing)
 
 
 def _attention_cases(shape: KVShape, heads: int) -> Iterator[Case]:
@@ -105,8 +117,6 @@ def _attention_cases(shape: KVShape, heads: int) -> Iterator[Case]:
     common = launch.constants_of(shape, heads)
     merged = {name: common[name] for name in launch.MERGED}
     yield Case(decode.merge_kernel, "merge", shape, merged)
-    tiles = {"N": launch.WORTH_TILES, "LANES": TILE, "FIRST": FIRST, "RECENT": RECENT}
-    yield Case(dflash.worth_kernel, "worth", shape, {**common, **tiles})
 
 
 def compiled(case: Case, target: int) -> Taken:
@@ -135,7 +145,8 @@ def _type_of(name: str, annotation: str, case: Case) -> str:
     kinds = {
         **dict.fromkeys(COMPUTED, computed),
         **dict.fromkeys(KEPT, "i8" if case.shape.eight_bit else computed),
-        **dict.fromkeys((*FLOATS, "worth"), "fp32"),
+        **dict.fromkeys(FLOATS, "fp32"),
+        "codes": "u8",
         **dict.fromkeys(LONGS, "i64"),
     }
     return "*" + kinds.get(name, "i32")

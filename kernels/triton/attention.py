@@ -176,8 +176,8 @@ class TritonAttention:
         """Plans the step's decode rows into the tables, or into new ones of just the size."""
         shape = self.shape
         rows, chosen = step.rows(window), step.chosen(window)
-        if chosen.rows and not shape.bounded:
-            raise ValueError("a budget needs a pool with bounds (bounded)")
+        if chosen.rows and not shape.sketched:
+            raise ValueError("a budget needs a pool with sketches (sketched)")
         key_bytes = shape.head_dim + 4 if shape.eight_bit else shape.head_dim * shape.dtype.itemsize
         costs = costs_of(
             shape.num_kv_heads, heads, key_bytes, shape.head_dim, launch.wide_rows(shape)

@@ -1,4 +1,4 @@
-"""Copies whole pages, all layers: scales and bounds go with the K/V."""
+"""Copies whole pages, all layers: scales and sketches go with the K/V."""
 
 from __future__ import annotations
 

@@ -13,10 +13,9 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.dflash import FIRST, RECENT
 from kernels.interface import TILE, AttentionBatch, AttentionParams, KVShape
 from kernels.triton.decode import merge_kernel, segment_kernel
-from kernels.triton.dflash import most_worth, worth_kernel
+from kernels.triton.dflash import most_worth, worth_kernel, worth_of
 from kernels.triton.plan import NARROW
 from kernels.triton.pool import Pool
 from kernels.triton.prefill import prefill_kernel
@@ -31,7 +30,7 @@ TL_DTYPES = {
 }
 
 MERGED = ("HEADS", "KV_HEADS", "D", "DP")  # what merge_kernel is compiled for
-WORTH_TILES = 32  # tiles that a program of worth_kernel weighs
+WORTH_TILES = 8  # tiles that a program of worth_kernel weighs
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,22 +182,30 @@ def _segments(
 
 def _choose(call: Call, tables: Tables, width: int) -> torch.Tensor:
     """The tiles of each sparse row and kv head by falling worth: int32 [S, KV_HEADS, width]."""
-    size = (tables.room.sparse, call.shape.num_kv_heads, width)
-    worth = torch.empty(size, device=call.query.device)
+    size = (tables.room.sparse, call.shape.num_kv_heads, call.heads, width)
+    peaks, masses = (torch.empty(size, device=call.query.device) for _ in range(2))
+    rows, sparse = tables.view("rows"), tables.view("sparse")
     worth_kernel[(*size[:2], triton.cdiv(width, WORTH_TILES))](
         call.query,
-        call.pool.low,
-        call.pool.high,
-        *(tables.view(name) for name in ("sparse", "rows")),
+        call.pool.codes,
+        call.pool.code_scales,
+        sparse,
+        rows,
         call.batch.block_table,
-        worth,
+        peaks,
+        masses,
         *call.query.stride(),
         call.batch.block_table.stride(0),
         width,
+        call.params.scale,
+        call.params.softcap or 1.0,
         **constants_of(call.shape, call.heads),
-        N=WORTH_TILES,
-        LANES=TILE,
-        FIRST=FIRST,
-        RECENT=RECENT,
+        **worth_constants(call.params),
     )
-    return most_worth(worth, width)
+    contexts = rows.view(-1, 4)[sparse.clamp(min=0).long(), 3]
+    return most_worth(worth_of(peaks, masses, contexts), width)
+
+
+def worth_constants(params: AttentionParams) -> dict[str, Any]:
+    """Returns what worth_kernel is compiled for besides."""
+    return {"N": WORTH_TILES, "LANES": TILE, "CAPPED": params.softcap is not None}

@@ -2,7 +2,9 @@
 
 keys, values   [layers, pages, kv_heads, page_size, D], of the pool's dtype or int8
 scales         float32 [layers, pages, kv_heads, page_size], where the pool is in eight bits
-low, high      float32 [layers, pages, kv_heads, page_size / 16, D], where it is bounded
+codes          uint8 [layers, pages, kv_heads, page_size, D / 2], where it is sketched: of two
+               dimensions a byte, the even one's code + 8 in its low half (`kernels.dflash`)
+code_scales    float32 [layers, pages, kv_heads, page_size]
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
+from kernels.dflash import sketch
 from kernels.eight_bit import store
 from kernels.interface import TILE, KVShape
 
@@ -26,8 +29,8 @@ class Pool:
     values: torch.Tensor
     key_scales: torch.Tensor
     value_scales: torch.Tensor
-    low: torch.Tensor
-    high: torch.Tensor
+    codes: torch.Tensor
+    code_scales: torch.Tensor
 
     def layer(self, index: int) -> Pool:
         """Returns views of one layer."""
@@ -35,7 +38,8 @@ class Pool:
 
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """Returns them all, in the order of the fields."""
-        return self.keys, self.values, self.key_scales, self.value_scales, self.low, self.high
+        scales = self.key_scales, self.value_scales
+        return self.keys, self.values, *scales, self.codes, self.code_scales
 
     def used(self) -> list[torch.Tensor]:
         """Returns those that have elements."""
@@ -53,11 +57,12 @@ def make_pool(shape: KVShape, device: str) -> Pool:
     scales = [none, none]
     if shape.eight_bit:
         scales = [torch.zeros(*pages, shape.page_size, device=device) for _ in range(2)]
-    bounds = [none, none]
-    if shape.bounded:
-        tiles = (*pages, shape.page_size // TILE, shape.head_dim)
-        bounds = [torch.zeros(tiles, device=device) for _ in range(2)]
-    return Pool(keys, values, *scales, *bounds)
+    codes, code_scales = none, none
+    if shape.sketched:
+        width = (shape.head_dim + 1) // 2
+        codes = torch.zeros(*pages, shape.page_size, width, dtype=torch.uint8, device=device)
+        code_scales = torch.zeros(*pages, shape.page_size, device=device)
+    return Pool(keys, values, *scales, codes, code_scales)
 
 
 def _check(shape: KVShape) -> None:
@@ -69,12 +74,12 @@ def _check(shape: KVShape) -> None:
     for name in ("num_layers", "num_pages", "page_size", "num_kv_heads"):
         if getattr(shape, name) < 1:
             raise ValueError(f"{name} is {getattr(shape, name)}, not positive")
-    if shape.bounded and shape.page_size % TILE:
-        raise ValueError(f"page_size is {shape.page_size}: bounds need a multiple of {TILE}")
+    if shape.sketched and shape.page_size % TILE:
+        raise ValueError(f"page_size is {shape.page_size}: dflash needs a multiple of {TILE}")
 
 
 def fill(pool: Pool, pages: list[int], value: float) -> None:
-    """Sets every element of the pages, bounds too, as storing the value would."""
+    """Sets every element of the pages, sketches too, as storing the value would."""
     one = store(torch.tensor([value]))
     eight_bit = pool.key_scales.numel() > 0
     for kept in (pool.keys, pool.values):
@@ -82,6 +87,7 @@ def fill(pool: Pool, pages: list[int], value: float) -> None:
     if eight_bit:
         for scales in (pool.key_scales, pool.value_scales):
             scales[:, pages] = float(one.scale)
-    if pool.low.numel():
-        for bound in (pool.low, pool.high):
-            bound[:, pages] = float(one.read()) if eight_bit else value
+    if pool.codes.numel():
+        drawn = sketch(one.read() if eight_bit else torch.tensor([value]))
+        pool.codes[:, pages] = int(drawn.code + 8) * 17
+        pool.code_scales[:, pages] = float(drawn.scale)

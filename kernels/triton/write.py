@@ -1,8 +1,7 @@
-"""Stores new keys and values in their slots, in eight bits where asked, and keeps the bounds.
+"""Stores new keys and values in their slots, in eight bits where asked, and sketches the keys.
 
-A program stores some tokens of one kv head. Where the pool is bounded a second launch, which sees
-what the first one stored, makes the bounds of each tile anew from its lanes up to the last one
-written: what lies behind them may be another sequence's, left there by a copy of the page.
+A program stores some tokens of one kv head. Where the pool is sketched a second launch, which sees
+what the first one stored, makes the sketches.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.interface import TILE, KVShape
+from kernels.interface import KVShape
+from kernels.triton.dflash import coded, scales_of
 from kernels.triton.pool import Pool
 
 TOKENS = 16
-# 1.5 * 2 ** 23: adding and subtracting it rounds a float32 below 2 ** 22 to an integer, ties even.
-ROUNDER: tl.constexpr = tl.constexpr(12582912.0)
 
 
 @triton.jit
@@ -27,12 +25,8 @@ def _eight_bit(x: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
     x = x.to(tl.float32)
     broken = tl.max((x != x).to(tl.int32), axis=1) > 0
     largest = tl.max(tl.where(x != x, 0.0, tl.abs(x)), axis=1)
-    scale = tl.where(broken, float("nan"), tl.div_rn(largest, 127.0))
-    inverse = tl.where(scale > 0, tl.div_rn(1.0, tl.where(scale > 0, scale, 1.0)), 0.0)
-    ratio = x * inverse[:, None]
-    # Clamping before rounding keeps the product and the sum from becoming one fused operation.
-    ratio = tl.minimum(tl.maximum(tl.where(ratio != ratio, 0.0, ratio), -127.0), 127.0)
-    return (ratio + ROUNDER) - ROUNDER, scale
+    scale, inverse = scales_of(largest, broken, 127.0)
+    return coded(x, inverse[:, None], 127.0), scale
 
 
 @triton.jit
@@ -81,11 +75,11 @@ def write_kernel(
 
 
 @triton.jit
-def bound_kernel(
+def sketch_kernel(
     keys: tl.tensor,
     key_scales: tl.tensor,
-    low: tl.tensor,
-    high: tl.tensor,
+    codes: tl.tensor,
+    code_scales: tl.tensor,
     slots: tl.tensor,
     tokens: int,
     KV_HEADS: tl.constexpr,
@@ -93,29 +87,32 @@ def bound_kernel(
     D: tl.constexpr,
     DP: tl.constexpr,
     EIGHT: tl.constexpr,
-    LANES: tl.constexpr,
+    ROWS: tl.constexpr,
 ) -> None:
-    """Bounds the tile of a token that is the tile's last one written. Grid: (tokens, KV_HEADS)."""
-    token = tl.program_id(0)
+    """Sketches ROWS keys of one kv head as they are stored. Grid: (tokens / ROWS, KV_HEADS)."""
+    token = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     head = tl.program_id(1)
-    slot = tl.load(slots + token)
-    after = tl.load(slots + token + 1, mask=token + 1 < tokens, other=-1)
-    last = slot % LANES
-    if (after == slot + 1) & (last != LANES - 1):
-        return
-    lane = tl.arange(0, LANES)
-    d = tl.arange(0, DP)
-    page = slot // PAGE * KV_HEADS + head
-    row = page * PAGE + (slot % PAGE - last) + lane
-    both = (lane <= last)[:, None] & (d < D)[None, :]
-    k = tl.load(keys + row[:, None] * D + d[None, :], mask=both, other=0.0).to(tl.float32)
+    there = token < tokens
+    slot = tl.load(slots + token, mask=there, other=0)
+    row = (slot // PAGE * KV_HEADS + head) * PAGE + slot % PAGE
+    half = tl.arange(0, DP // 2)
+    place = row[:, None] * D + 2 * half[None, :]
+    even = there[:, None] & (2 * half < D)[None, :]
+    odd = there[:, None] & (2 * half + 1 < D)[None, :]
+    low = tl.load(keys + place, mask=even, other=0.0).to(tl.float32)
+    high = tl.load(keys + place + 1, mask=odd, other=0.0).to(tl.float32)
     if EIGHT:
-        k = k * tl.load(key_scales + row, mask=lane <= last, other=0.0)[:, None]
-    place = (page * (PAGE // LANES) + slot % PAGE // LANES) * D + d
-    least = tl.min(tl.where(both, k, float("inf")), axis=0)
-    most = tl.max(tl.where(both, k, float("-inf")), axis=0)
-    tl.store(low + place, least, mask=d < D)
-    tl.store(high + place, most, mask=d < D)
+        factor = tl.load(key_scales + row, mask=there, other=0.0)[:, None]
+        low, high = low * factor, high * factor
+    broken = tl.max((low != low).to(tl.int32) | (high != high).to(tl.int32), axis=1) > 0
+    size = tl.maximum(
+        tl.where(low != low, 0.0, tl.abs(low)), tl.where(high != high, 0.0, tl.abs(high))
+    )
+    scale, inverse = scales_of(tl.max(size, axis=1), broken, 7.0)
+    low, high = coded(low, inverse[:, None], 7.0), coded(high, inverse[:, None], 7.0)
+    packed = (low.to(tl.int32) + 8) | ((high.to(tl.int32) + 8) << 4)
+    tl.store(codes + row[:, None] * ((D + 1) // 2) + half[None, :], packed.to(tl.uint8), mask=even)
+    tl.store(code_scales + row, scale, mask=there)
 
 
 def padded(head_dim: int) -> int:
@@ -153,7 +150,14 @@ def write(
         **constants,
         ROWS=TOKENS,
     )
-    if shape.bounded:
-        bound_kernel[(tokens, shape.num_kv_heads)](
-            pool.keys, pool.key_scales, pool.low, pool.high, slots, tokens, **constants, LANES=TILE
+    if shape.sketched:
+        sketch_kernel[(triton.cdiv(tokens, TOKENS), shape.num_kv_heads)](
+            pool.keys,
+            pool.key_scales,
+            pool.codes,
+            pool.code_scales,
+            slots,
+            tokens,
+            **constants,
+            ROWS=TOKENS,
         )

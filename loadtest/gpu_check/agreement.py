@@ -105,7 +105,7 @@ def _attended(
         head_dim=heads.head_dim,
         dtype=scale.dtype,
         eight_bit=case.eight_bit,
-        bounded=bool(case.budget),
+        sketched=bool(case.budget),
     )
     backend = make(shape)
     backend.fill_pages(list(range(shape.num_pages)), float("nan"))

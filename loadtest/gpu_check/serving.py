@@ -102,10 +102,10 @@ def measure(scale: Scale, member: str) -> list[Row]:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="pando-gpu-check-") as name:
         save_model(scale, Path(name))
-        for bounded in (False, True):
-            asks = [ask for ask in scale.serving.asks if bool(ask.budget) == bounded]
+        for sketched in (False, True):
+            asks = [ask for ask in scale.serving.asks if bool(ask.budget) == sketched]
             try:
-                model = _loaded(scale, member, Path(name), bounded)
+                model = _loaded(scale, member, Path(name), sketched)
             except ValueError as error:
                 rows.append(Row(f"{member}, {asks[0].what}", {"refused": str(error)}))
             else:
@@ -146,7 +146,7 @@ def save_model(scale: Scale, folder: Path) -> None:
     model.save_pretrained(folder)
 
 
-def _loaded(scale: Scale, member: str, folder: Path, bounded: bool) -> LoweredModel:
+def _loaded(scale: Scale, member: str, folder: Path, sketched: bool) -> LoweredModel:
     """The model with pages for the largest ask, and one for graphs."""
     pages = max(num_pages(_tables(scale, ask)) for ask in scale.serving.asks)
     options = LoadOptions(
@@ -156,7 +156,7 @@ def _loaded(scale: Scale, member: str, folder: Path, bounded: bool) -> LoweredMo
         backend=member,
         dtype=scale.dtype,
         device=scale.device,
-        formats=Formats(bounded_keys=bounded),
+        formats=Formats(sketched_keys=sketched),
     )
     model = load(folder, options)
     assert isinstance(model, LoweredModel)

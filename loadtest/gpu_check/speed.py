@@ -21,7 +21,7 @@ class Load:
     batch: AttentionBatch
     pages: int
     eight_bit: bool = False
-    bounded: bool = False
+    sketched: bool = False
 
 
 def measure(scale: Scale, member: str) -> list[Row]:
@@ -65,7 +65,7 @@ def dflash(scale: Scale, member: str) -> list[Row]:
     times = []
     for budget in (0, scale.budget):
         batch = _decode(tables, scale.long_context, scale, budget)
-        times.append(_seconds(scale, member, Load(batch, num_pages(tables), bounded=True)))
+        times.append(_seconds(scale, member, Load(batch, num_pages(tables), sketched=True)))
     dense, sparse = times
     figures: dict[str, Figure] = {"dense_us": dense * 1e6, "sparse_us": sparse * 1e6}
     what = f"{member}, {scale.budget:,} of {scale.long_batch} x {scale.long_context:,}"
@@ -129,5 +129,5 @@ def _shape(scale: Scale, load: Load) -> KVShape:
         head_dim=scale.heads.head_dim,
         dtype=scale.dtype,
         eight_bit=load.eight_bit,
-        bounded=load.bounded,
+        sketched=load.sketched,
     )

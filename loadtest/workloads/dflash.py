@@ -82,9 +82,9 @@ class Variant:
     is_sparse: bool
 
 
-DENSE = Variant("dense", Formats(bounded_keys=True), is_sparse=False)
+DENSE = Variant("dense", Formats(sketched_keys=True), is_sparse=False)
 SPARSE = Variant("dflash", DENSE.formats, is_sparse=True)
-EIGHT = Variant("dflash 8", Formats(eight_bit_kv=True, bounded_keys=True), is_sparse=True)
+EIGHT = Variant("dflash 8", Formats(eight_bit_kv=True, sketched_keys=True), is_sparse=True)
 POOLS = ((DENSE, SPARSE), (EIGHT,))
 
 
@@ -158,7 +158,7 @@ def _point(
     return Point(
         reader.length,
         variant.name,
-        reader.kv_bytes(bounded=variant.is_sparse),
+        reader.kv_bytes(sketched=variant.is_sparse),
         median(step.whole_s for step in alone),
         median(step.attention_s for step in alone),
         SEQUENCES / together,

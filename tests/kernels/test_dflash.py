@@ -30,7 +30,7 @@ def filled(
     """A backend that holds all but the last token of each sequence; else its pages are NaN."""
     pages = sum(-(-n // page_size) for n in contents.lengths) + 3
     heads, width = contents.num_kv_heads, contents.head_dim
-    shape = KVShape(1, pages, page_size, heads, width, dtype, eight_bit, bounded=True)
+    shape = KVShape(1, pages, page_size, heads, width, dtype, eight_bit, sketched=True)
     backend = make_backend(member, shape, Place(threads=threads))
     backend.fill_pages(list(range(pages)), math.nan)
     tables = random_tables(contents.lengths, shape)
@@ -113,25 +113,38 @@ def test_threads_and_batch_mates_do_not_change_bits() -> None:
         assert same_bits(alone[0], expected[s])
 
 
-def test_what_a_copied_page_held_before_does_not_count() -> None:
-    """Its tail goes to another sequence; bounds with the old tail would choose otherwise."""
-    contents = Contents([400, 400])
+@pytest.mark.parametrize("page_size", [16, 64])
+def test_a_copied_page_is_chosen_by_what_it_holds(page_size: int) -> None:
+    """Two sequences begin alike; the second goes on within a copy of the page where they part."""
+    contents, alike = Contents([400, 400]), 230
     for stream in (contents.keys, contents.values):
-        stream[1][:200] = stream[0][:200]
-    contents.keys[0][200:208] *= 100.0
-    fresh, tables = filled("cpu", contents)
+        stream[1][:alike] = stream[0][:alike]
+    fresh, tables = filled("cpu", contents, page_size=page_size)
     expected = decode(fresh, tables, contents, [0, 112])[1]
-    shared, tables = filled("cpu", contents)
-    shared.copy_pages([tables[0][12]], [tables[1][12]])
-    batch = batch_of([Part(tables[1], 200, 399)], 16)
-    shared.write(0, contents.keys[1][200:399], contents.values[1][200:399], batch)
-    assert same_bits(decode(shared, tables, contents, [0, 112])[1], expected)
+    backend, tables = filled("cpu", contents, page_size=page_size)
+    whole, pages = alike // page_size, -(-400 // page_size)
+    spare = sorted(set(range(2 * pages + 3)) - set(tables[0]))[: pages - whole]
+    backend.fill_pages(spare, math.nan)
+    backend.copy_pages([tables[0][whole]], [spare[0]])
+    branch = [*tables[0][:whole], *spare]
+    batch = batch_of([Part(branch, alike, 399)], page_size)
+    backend.write(0, contents.keys[1][alike:399], contents.values[1][alike:399], batch)
+    assert same_bits(decode(backend, [tables[0], branch], contents, [0, 112])[1], expected)
+
+
+def test_a_tile_that_one_head_alone_attends_to_is_read() -> None:
+    """The other head's scores are larger by far, and spread over other tiles."""
+    keys = torch.zeros(40 * TILE, 1, 8)
+    keys[20 * TILE, 0, 0] = 9.0
+    keys[: 16 * TILE, 0, 1] = 50.0
+    query = torch.eye(2, 8)
+    assert choose(query, keys, 7 * TILE, AttentionParams(1.0))[0, 20]
 
 
 def test_the_first_and_the_recent_tiles_are_always_read() -> None:
     keys = torch.zeros(40 * TILE, 1, 8)
     keys[TILE : 10 * TILE] = 5.0
-    chosen = choose(torch.ones(2, 8), keys, 7 * TILE)[0]
+    chosen = choose(torch.ones(2, 8), keys, 7 * TILE, PLAIN)[0]
     assert chosen.nonzero().flatten().tolist() == [0, 1, 2, 36, 37, 38, 39]
 
 
@@ -145,14 +158,14 @@ def test_only_a_budget_below_the_context_is_sparse() -> None:
     assert is_sparse(1, least + 1)
 
 
-def test_pages_that_bounds_do_not_fit_are_refused() -> None:
-    shape = KVShape(1, 4, 24, 1, 16, torch.float32, bounded=True)
+def test_pages_that_tiles_do_not_fit_are_refused() -> None:
+    shape = KVShape(1, 4, 24, 1, 16, torch.float32, sketched=True)
     with pytest.raises(ValueError, match="page_size is 24: with dflash a multiple of 16"):
         make_backend("cpu", shape, Place())
 
 
-def test_budgets_without_bounds_are_refused() -> None:
+def test_budgets_without_sketches_are_refused() -> None:
     backend = make_backend("cpu", KVShape(1, 4, 16, 1, 16, torch.float32), Place())
     batch = batch_of([Part([0], 0, 1)], 16, [80])
-    with pytest.raises(ValueError, match="keeps no bounds"):
+    with pytest.raises(ValueError, match="keeps no sketches"):
         backend.attend(0, torch.zeros(1, 1, 16), batch, PLAIN)

@@ -108,8 +108,8 @@ def test_pages_are_copied_and_filled_with_their_scales(page_size: int) -> None:
 
 def test_the_pool_takes_what_the_shape_says() -> None:
     for eight_bit in (False, True):
-        for bounded in (False, True):
-            shape = KVShape(3, 40, 16, 2, 64, torch.float32, eight_bit, bounded)
+        for sketched in (False, True):
+            shape = KVShape(3, 40, 16, 2, 64, torch.float32, eight_bit, sketched)
             backend = make_backend("cpu", shape, Place())
             assert isinstance(backend, CpuAttention)
             assert backend.nbytes == 40 * 16 * shape.bytes_per_token

@@ -186,7 +186,7 @@ def test_where_none_can_run_each_ones_reason_is_told() -> None:
     ("change", "says"),
     [
         ({"eight_bit": True}, "eight_bit is True .*: .* takes False only"),
-        ({"bounded": True}, "bounded is True .*: .* takes False only"),
+        ({"sketched": True}, "sketched is True .*: .* takes False only"),
         ({"dtype": torch.float32}, "dtype is float32: .* takes bfloat16 or float16"),
         ({"page_size": 24}, "page_size is 24: .* takes multiples of 16"),
         ({"head_dim": 20}, "head_dim is 20: .* takes multiples of 8 up to 256"),

@@ -50,15 +50,15 @@ FAULTS: tuple[Fault, ...] = (
         "position[None, :] <= own[:, None] + 1",
     ),
     write.fault(
-        "stale tail counts",
-        "Bounds hold what another sequence left behind the last token of a copied page.",
-        "both = (lane <= last)[:, None]",
-        "both = (lane < LANES)[:, None]",
+        "half a sketch",
+        "Tiles are chosen by the even dimensions of their keys.",
+        "((high.to(tl.int32) + 8) << 4)",
+        "(8 << 4)",
     ),
     dflash.fault(
-        "upper bound alone chooses",
-        "Tiles whose keys differ are preferred to those that are worth it.",
-        "0.75 * upper + 0.25 * lower",
-        "upper",
+        "heads are not told apart",
+        "The head with the largest scores has all the tiles.",
+        "torch.exp(peaks - peaks.amax(-1, keepdim=True))",
+        "torch.exp(peaks - peaks.amax((-2, -1), keepdim=True))",
     ),
 )

@@ -15,6 +15,8 @@ attention = Room("kernels/cpu/attention.c", KERNELS)
 rows = Room("kernels/cpu/rows.h", KERNELS)
 pages = Room("kernels/cpu/pages.h", KERNELS)
 choose = Room("kernels/cpu/choose.h", KERNELS)
+sketch = Room("kernels/cpu/sketch.h", KERNELS)
+sparse = Room("kernels/cpu/sparse.h", KERNELS)
 pool = Room("kernels/cpu/pool.py", KERNELS)
 sequence = Room("worker/sequence.py", WORKER)
 allotment = Room("worker/allotment.py", WORKER)
@@ -34,12 +36,6 @@ FAULTS: tuple[Fault, ...] = (
         "Two sequences whose tables differ later are taken for one.",
         "    return !memcmp(row->table + first",
         "    return 1 || !memcmp(row->table + first",
-    ),
-    attention.fault(
-        "last chosen tile read to its end",
-        "A sparse row sees slots behind its context.",
-        "    int hi = (count - 1) * LANES + (j->row[0].hi - 1) % LANES + 1;\n",
-        "    int hi = count * LANES;\n",
     ),
     rows.fault(
         "fold forgets the other maximum",
@@ -72,15 +68,39 @@ FAULTS: tuple[Fault, ...] = (
         "",
     ),
     choose.fault(
-        "the upper bound alone",
+        "the last head alone chooses",
+        "A head does not get the tiles that it alone attends to.",
+        "        store(worth + i, larger(share, load(worth + i)));\n",
+        "        store(worth + i, share);\n",
+    ),
+    choose.fault(
+        "scores are compared over heads",
+        "The head with the largest scores has all the tiles.",
+        "    v16 peak = splat(lane_max(most));\n",
+        "    v16 peak = splat(0.0f);\n",
+    ),
+    sketch.fault(
+        "the codes' offset counts",
         "Tiles are chosen otherwise than the reference does.",
-        "        float size = __builtin_fabsf(query[d]);\n",
-        "        float size = 2.0f * __builtin_fabsf(query[d]);\n",
+        "    for (int r = 0; r < rows; r++) products[r] -= a[r].less;\n",
+        "",
+    ),
+    sparse.fault(
+        "runs are added to the first part only",
+        "Of many chosen tiles the first ones count again and again.",
+        "(i * s->runs + run) * c.rows + r",
+        "(i * s->runs) * c.rows + r",
+    ),
+    sparse.fault(
+        "last chosen tile read to its end",
+        "A sparse row sees slots behind its context.",
+        "    int seen = (c->keep - 1) * LANES + (j->row[0].context - 1) % LANES + 1;\n",
+        "    int seen = c->keep * LANES;\n",
     ),
     pool.fault(
-        "bounds are not copied with a page",
+        "sketches are not copied with a page",
         "A row chooses by what a page held before.",
-        "            self._bounds[:, block] = self._bounds[:, old_block]\n",
+        "            self._sketches[:, block] = self._sketches[:, old_block]\n",
         "            pass\n",
     ),
     sequence.fault(

@@ -70,7 +70,7 @@ def test_formats_are_near_to_the_whole_and_not_equal(name: str, folder: Path) ->
 
 def test_dflash_gives_the_same_bits_with_and_without_a_cache(folder: Path) -> None:
     """What it computed is not in the cache: the second turn finds the prompt, and no more."""
-    model = load_member(folder, "lowered", Formats(bounded_keys=True))
+    model = load_member(folder, "lowered", Formats(sketched_keys=True))
     warm, cold = two_turns(model, "radix", SPARSE), two_turns(model, "off", SPARSE)
     assert warm[:2] == cold[:2]
     assert warm[2] == [0, len(PROMPT)]
@@ -80,14 +80,14 @@ def test_dflash_gives_the_same_bits_with_and_without_a_cache(folder: Path) -> No
 
 
 def test_a_budget_that_covers_all_is_dense_bit_for_bit(folder: Path) -> None:
-    model = load_member(folder, "lowered", Formats(bounded_keys=True))
+    model = load_member(folder, "lowered", Formats(sketched_keys=True))
     full = Dflash(Mode.ON, budget=2048)
     assert two_turns(model, "radix", full) == two_turns(model, "radix")
 
 
 def test_the_other_member_reads_as_little(folder: Path) -> None:
     answers = [
-        answer(Lab(load_member(folder, member, Formats(bounded_keys=True)), setting), PROMPT)
+        answer(Lab(load_member(folder, member, Formats(sketched_keys=True)), setting), PROMPT)
         for member, setting in (
             ("lowered", Setting(dflash=SPARSE)),
             ("modules", Setting(dflash=SPARSE, member="modules")),
@@ -100,7 +100,7 @@ def test_the_other_member_reads_as_little(folder: Path) -> None:
     ("options", "says"),
     [
         ({"backend": "gather", "formats": FORMATS["eight"]}, "'gather' keeps no eight bits"),
-        ({"page_size": 8, "formats": Formats(bounded_keys=True)}, "page_size is 8"),
+        ({"page_size": 8, "formats": Formats(sketched_keys=True)}, "page_size is 8"),
         ({"member": "modules", "formats": FORMATS["half"]}, "member is 'modules'"),
     ],
 )

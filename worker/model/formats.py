@@ -9,12 +9,12 @@ from dataclasses import dataclass
 class Formats:
     """half_weights: of linear layers, as float16. eight_bit_kv: `kernels.eight_bit`.
 
-    bounded_keys: bounds are kept beside keys, as `kernels.dflash` needs them.
+    sketched_keys: sketches are kept beside keys, as `kernels.dflash` needs them.
     """
 
     half_weights: bool = False
     eight_bit_kv: bool = False
-    bounded_keys: bool = False
+    sketched_keys: bool = False
 
 
 PLAIN = Formats()

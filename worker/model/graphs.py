@@ -104,7 +104,7 @@ class _Tensors:
             page_size=shape.page_size,
             max_query_len=1,
             max_context_len=room.max_pages * shape.page_size,
-            budget=torch.zeros_like(lengths) if shape.bounded else None,
+            budget=torch.zeros_like(lengths) if shape.sketched else None,
         )
 
     def fill(self, given: AttentionBatch | None) -> None:
@@ -179,7 +179,7 @@ class GraphedModel:
             raise ValueError(f"attention {model.backend.name!r} can't be captured")
         self.name, self.bitwise, self.shape = model.name, model.bitwise, model.shape
         self._model, self._room = model, room
-        self._bounded = model.backend.shape.bounded
+        self._sketched = model.backend.shape.sketched
         # The largest first: the smaller ones then fit into its memory.
         with torch.no_grad():
             self._steps = {size: _Step(size, model, room, capture) for size in reversed(room.sizes)}
@@ -211,7 +211,7 @@ class GraphedModel:
         count, width = batch.block_table.shape
         if batch.max_query_len > 1 or width > self._room.max_pages:
             return None
-        if batch.budget is not None and not self._bounded:
+        if batch.budget is not None and not self._sketched:
             return None
         return next((size for size in self._room.sizes if size >= count), None)
 

@@ -78,7 +78,7 @@ def _kv_shape(shape: ModelShape, options: LoadOptions, num_kv_heads: int) -> KVS
         head_dim=shape.head_dim,
         dtype=options.dtype,
         eight_bit=options.formats.eight_bit_kv,
-        bounded=options.formats.bounded_keys,
+        sketched=options.formats.sketched_keys,
     )
 
 

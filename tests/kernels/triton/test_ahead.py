@@ -30,7 +30,7 @@ def test_a_typical_model_compiles_for_hopper(tmp_path: Path) -> None:
     assert re.fullmatch(r"ahead: kernels=\d+ targets=1 failed=0", last)
     for kernel in (
         "write",
-        "bound",
+        "sketch",
         "copy",
         "prefill",
         "narrow",

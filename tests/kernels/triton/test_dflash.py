@@ -29,24 +29,24 @@ def sparse_batch(made: Twins, budgets: list[int]) -> AttentionBatch:
 def test_rows_with_a_budget_give_what_the_reference_gives(
     page_size: int, head_dim: int, heads: int
 ) -> None:
-    made = twins(replace(shape_of(page_size, head_dim), bounded=True))
+    made = twins(replace(shape_of(page_size, head_dim), sketched=True))
     made.agree(sparse_batch(made, BUDGETS), heads)
 
 
 @pytest.mark.parametrize("eight_bit", [False, True])
 def test_a_budget_in_sixteen_and_eight_bits(eight_bit: bool) -> None:
     dtype = torch.float16
-    made = twins(replace(shape_of(16, 64, 2, dtype), bounded=True, eight_bit=eight_bit))
+    made = twins(replace(shape_of(16, 64, 2, dtype), sketched=True, eight_bit=eight_bit))
     made.agree(sparse_batch(made, BUDGETS), 2, AttentionParams(0.125, softcap=9.0))
 
 
 def test_a_window_reads_all_whatever_the_budget() -> None:
-    made = twins(replace(shape_of(16, 64), bounded=True))
+    made = twins(replace(shape_of(16, 64), sketched=True))
     made.agree(sparse_batch(made, BUDGETS), 2, AttentionParams(0.125, sliding_window=150))
 
 
 def test_chunks_read_all_beside_sparse_rows() -> None:
-    made = twins(replace(shape_of(16, 16), bounded=True))
+    made = twins(replace(shape_of(16, 16), sketched=True))
     tables = random_tables([200, 200], made.shape)
     made.write([Part(table, 0, 200) for table in tables])
     batch = batch_of([Part(tables[0], 190, 200), Part(tables[1], 199, 200)], 16)
@@ -54,7 +54,7 @@ def test_chunks_read_all_beside_sparse_rows() -> None:
 
 
 def test_a_budget_of_the_whole_context_gives_the_bits_of_none() -> None:
-    made = twins(replace(shape_of(16, 64), bounded=True))
+    made = twins(replace(shape_of(16, 64), sketched=True))
     batch = sparse_batch(made, [length + 5 for length in LENGTHS])
     query = made.draw(len(LENGTHS), 6).to(DEVICE)
     params = AttentionParams(0.125)
@@ -65,7 +65,7 @@ def test_a_budget_of_the_whole_context_gives_the_bits_of_none() -> None:
 
 def test_of_tiles_worth_the_same_the_earlier_are_read() -> None:
     """All keys are equal, so is what the tiles are worth; the values tell which were read."""
-    made = twins(replace(shape_of(16, 16, 1), bounded=True))
+    made = twins(replace(shape_of(16, 16, 1), sketched=True))
     table = list(range(13))
     batch = batch_of([Part(table, 0, 200)], 16)
     key, value = torch.ones(200, 1, 16), torch.randn(200, 1, 16)

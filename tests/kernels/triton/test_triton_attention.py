@@ -24,7 +24,7 @@ SMALL = shape_of(16, 16)
         (replace(SMALL, dtype=torch.float64), "float32, float16, bfloat16, not torch.float64"),
         (replace(SMALL, head_dim=257), "head_dim is 257"),
         (replace(SMALL, page_size=0), "page_size is 0"),
-        (replace(SMALL, page_size=24, bounded=True), "page_size is 24: bounds need a multiple"),
+        (replace(SMALL, page_size=24, sketched=True), "page_size is 24: dflash needs a multiple"),
         (replace(SMALL, num_pages=0), "num_pages is 0"),
     ],
 )
@@ -53,7 +53,7 @@ def good() -> AttentionBatch:
         (
             replace(last_tokens([list(range(10))], [150], 16), budget=torch.tensor([80])),
             torch.zeros(1, 2, 16),
-            "a budget needs a pool with bounds",
+            "a budget needs a pool with sketches",
         ),
     ],
 )
@@ -126,7 +126,7 @@ def test_on_a_gpu_it_is_the_automatic_choice_where_it_can_serve(
 @pytest.mark.parametrize("budgeted", [False, True])
 def test_held_tables_serve_step_after_step_from_the_same_memory(budgeted: bool) -> None:
     """What a graph needs: the batch's tensors are refilled, launches and addresses stay."""
-    made = twins(replace(shape_of(16, 64, 1), bounded=True))
+    made = twins(replace(shape_of(16, 64, 1), sketched=True))
     tables, lengths = family(made)
     batch = last_tokens(tables, lengths, 16)
     if budgeted:

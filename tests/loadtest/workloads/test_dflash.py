@@ -54,7 +54,7 @@ def test_every_fact_is_told_within_the_text(smollm2_folder: Path) -> None:
 def test_a_full_budget_reads_like_dense_and_a_small_one_does_not(smollm2_folder: Path) -> None:
     text = haystack(Tokenizer.load(smollm2_folder), 320).ids
     with stretched(smollm2_folder, 9000) as folder:
-        reader = Reader(folder, Room(320, copies=1), Formats(bounded_keys=True))
+        reader = Reader(folder, Room(320, copies=1), Formats(sketched_keys=True))
         reader.extend(text[:310])
         dense = reader.logprobs(text[310:], 0)
         assert (reader.logprobs(text[310:], 1024) == dense).all()
@@ -63,4 +63,4 @@ def test_a_full_budget_reads_like_dense_and_a_small_one_does_not(smollm2_folder:
         reader.spread()
         step = reader.step(96, 2)
         assert 0 < step.attention_s < step.whole_s
-        assert reader.kv_bytes(bounded=False) == 310 * 46_080
+        assert reader.kv_bytes(sketched=False) == 310 * 46_080

@@ -251,11 +251,11 @@ def test_longer_tables_than_were_captured_run_as_they_are(folder: Path) -> None:
     assert not any(capture.replays.values())
 
 
-def test_a_bounded_pool_takes_budgets_into_its_graphs(folder: Path) -> None:
+def test_a_sketched_pool_takes_budgets_into_its_graphs(folder: Path) -> None:
     found = []
     for graphs in (False, True):
         model = lowered(folder)
-        model.backend = Seen(replace(model.backend.shape, bounded=True))
+        model.backend = Seen(replace(model.backend.shape, sketched=True))
         driven = GraphedModel(model, ROOM, Again()) if graphs else model
         table = list(range(10, 20))
         ids = torch.arange(5, 156)
