@@ -54,7 +54,11 @@ def _write_weights(gguf: Path, folder: Path) -> None:
 
     logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(
-        gguf.parent, gguf_file=gguf.name, dtype=torch.float32, local_files_only=True
+        gguf.parent,
+        gguf_file=gguf.name,
+        dtype=torch.float32,
+        local_files_only=True,
+        trust_remote_code=False,
     )
     # save_pretrained refuses a model that still claims to be quantised.
     model.hf_quantizer = None
@@ -69,7 +73,7 @@ def _write_tokenizer(gguf: Path, folder: Path, metadata: dict[str, Any]) -> None
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(
-        gguf.parent, gguf_file=gguf.name, local_files_only=True
+        gguf.parent, gguf_file=gguf.name, local_files_only=True, trust_remote_code=False
     )
     gguf_tokenizer.repair(
         tokenizer.backend_tokenizer,

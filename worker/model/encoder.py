@@ -81,7 +81,12 @@ def load_encoder(folder: Path, kind: Kind, options: EncoderOptions) -> Encoder:
     config = _config(folder)
     auto = AutoModelForSequenceClassification if kind.task == "rerank" else AutoModel
     modules = auto.from_pretrained(
-        folder, config=config, dtype=options.dtype, local_files_only=True, use_safetensors=True
+        folder,
+        config=config,
+        dtype=options.dtype,
+        local_files_only=True,
+        use_safetensors=True,
+        trust_remote_code=False,
     )
     pooling = pooling_of(folder, "mean") if kind.task == "embed" else None
     if getattr(config, "type_vocab_size", 0) < 2:
@@ -91,7 +96,7 @@ def load_encoder(folder: Path, kind: Kind, options: EncoderOptions) -> Encoder:
 
 def _config(folder: Path) -> Any:
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (ValueError, KeyError, OSError) as error:
         raise UnsupportedModel(f"{folder}: config.json was not understood: {error}") from error
     if getattr(config, "quantization_config", None):

@@ -104,6 +104,7 @@ def _load_modules(
         attn_implementation="eager",
         local_files_only=True,
         use_safetensors=True,
+        trust_remote_code=False,
         distributed_config=distribution(options.num_ranks),
     )
     if options.num_ranks == 1:  # else transformers has put each shard where it belongs

@@ -21,7 +21,7 @@ def read_config(folder: Path) -> Any:
     if not (folder / "config.json").is_file():
         raise UnsupportedModel(f"{folder} is not a model folder: it has no config.json.")
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (ValueError, KeyError, OSError) as error:
         raise UnsupportedModel(f"{folder}: config.json was not understood: {error}") from error
     require_supported(config.model_type)
@@ -43,7 +43,7 @@ def shape_of(config: Any) -> ModelShape:
     """Returns the sizes that a config describes; no weights are read or made."""
     text = config.get_text_config()
     with torch.device("meta"):
-        skeleton = AutoModelForCausalLM.from_config(config)
+        skeleton = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     num_heads = text.num_attention_heads
     return ModelShape(
         architecture=type(skeleton).__name__,

@@ -36,7 +36,9 @@ def kv_heads_of_rank(config: Any, num_ranks: int) -> int:
     if num_ranks == 1:
         return int(heads["K/V"])
     with torch.device("meta"):
-        plan: dict[str, str] = AutoModelForCausalLM.from_config(config).tp_plan
+        plan: dict[str, str] = AutoModelForCausalLM.from_config(
+            config, trust_remote_code=False
+        ).tp_plan
     if not plan:
         raise UnsupportedModel(
             f"tensor_parallel is {num_ranks}: transformers has no plan by which model type "
