@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -30,6 +32,8 @@ SEQUENCE_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 
 MASK_SECONDS = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1)
 STEP_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 STEP_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+# Printable ASCII without the space and the quote: stands in a line as it is.
+_PLAIN = re.compile(r"[!#-~]+")
 _STANDARD = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
@@ -219,11 +223,17 @@ class FieldFormatter(logging.Formatter):
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         head = f"{seconds}.{int(record.msecs):03d}Z {record.levelname.lower()}"
         extra: dict[str, Any] = {k: v for k, v in vars(record).items() if k not in _STANDARD}
-        fields = "".join(f" {name}={value}" for name, value in extra.items())
+        fields = "".join(f" {name}={_field(value)}" for name, value in extra.items())
         line = f"{head} {record.getMessage()}{fields}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
+
+
+def _field(value: Any) -> str:
+    """A value without spaces as it is, any other as a JSON string: one event stays one line."""
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)
 
 
 def set_up_logging(level: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,7 +28,9 @@ class _Kept:
 
 
 class Sessions:
-    """States by id, each in its tenant's namespace. The longest unused ones give way beyond `most`.
+    """States by id, each in its tenant's namespace.
+
+    Beyond `most`, the longest unused one of the namespace that has most of them gives way.
 
     Their pages are pinned by the engine, as far as there is room; others are computed again.
     """
@@ -56,7 +58,13 @@ class Sessions:
         self._kept.pop(id_, None)
         self._kept[id_] = _Kept(it, namespace, self._clock() + it.ttl_s)
         while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+            del self._kept[self._least_due()]
+
+    def _least_due(self) -> str:
+        """The longest unused session of whoever keeps most: nobody's flood ends another's."""
+        counts = Counter(kept.namespace for kept in self._kept.values())
+        most = max(counts.values())
+        return next(id_ for id_, kept in self._kept.items() if counts[kept.namespace] == most)
 
     def _expire(self) -> None:
         now = self._clock()

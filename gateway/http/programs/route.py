@@ -51,7 +51,8 @@ class Programs:
         job = await worked(len(body), work)
         created = int(service.wall_clock())
         heading = Heading(f"prog-{service.make_id()}", created, request.model, tier)
-        answer = ProgramAnswer(heading, _shape(request, session), self._kept.note)
+        note = partial(self._kept.note, caller.tenant.namespace)
+        answer = ProgramAnswer(heading, _shape(request, session), note)
         return Order(job, answer, answer if request.stream else None)
 
     def _session(self, request: ProgramRequest) -> tuple[Session | None, str | None]:
@@ -79,7 +80,9 @@ class Programs:
         chain = self._chain(request, model, caller)
         policy = tenant.policy if worker is None else PolicyConfig("dedicated", (worker,))
         named = caller.overrides.session or request.prompt_cache_key or request.user
-        kept_bytes = self._kept.num_bytes(session.id) if session and session.resumes else 0
+        kept_bytes = 0
+        if session is not None and session.resumes:
+            kept_bytes = self._kept.num_bytes(tenant.namespace, session.id)
         asked = prompts_of(request.program, kept_bytes).tokens
         source = _source(request, caller.seed)
         prompt = ProgramPrompt(source, chain.num_bytes, asked, size.tokens)

@@ -81,8 +81,9 @@ def test_an_estimate_takes_a_programs_prompts_and_what_it_may_generate() -> None
 def test_the_longest_unused_session_is_forgotten() -> None:
     kept = KeptTexts(most=2)
     for word, num_bytes in (("a", 1), ("b", 2), ("a", 3), ("c", 4)):
-        kept.note(word, num_bytes)
-    assert [kept.num_bytes(word) for word in "abc"] == [3, 0, 4]
+        kept.note(b"acme", word, num_bytes)
+    assert [kept.num_bytes(b"acme", word) for word in "abc"] == [3, 0, 4]
+    assert kept.num_bytes(b"other", "c") == 0
 
 
 async def limited(
