@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 
 from prometheus_client import CollectorRegistry
 
@@ -42,6 +41,9 @@ from gateway.telemetry.lag import LoopLag
 from gateway.telemetry.log import EventLog
 from gateway.telemetry.metrics import Telemetry
 from gateway.tenancy.assembly import Surroundings, Tenancy, build_tenancy
+
+# Of ids that clients see: random, so that none tells how many others asked, or what they got.
+_ID_BYTES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ def _service(parts: _Parts) -> Service:
         pipeline=Pipeline(_means(parts), parts.config.keep_alive_s),
         telemetry=parts.telemetry,
         log=parts.log,
-        make_id=_ids(secrets.token_hex(8)),
+        make_id=partial(secrets.token_hex, _ID_BYTES),
         draw_seed=partial(chance.getrandbits, 62),
         wall_clock=time.time,
         public=PublicPrefixes(one.messages for one in parts.config.public_prefixes),
@@ -191,12 +193,6 @@ def _admin(
     serving = AdminService(parts.config, directory, catalogue, parts.log, service.make_id)
     admin = build_admin(serving)
     return [partial(serving_admin, admin, listener, parts.config.limits, parts.log)]
-
-
-def _ids(word: str) -> Callable[[], str]:
-    """Ids that nobody else makes; word: random, new with every process."""
-    numbers = count()
-    return lambda: f"{word}{next(numbers):08x}"
 
 
 def _key(member: ForeignConfig, environment: Mapping[str, str]) -> str | None:

@@ -268,4 +268,5 @@ def public_body(error: GatewayError) -> ErrorBody:
     """What the client is told: never the inside of a 5xx."""
     face = face_of(error)
     message = error.detail if face.sentence is None else face.sentence
-    return ErrorBody(ErrorObject(message, face.type, error.param, error.code or face.code))
+    param = None if face.status >= 500 else error.param  # a worker may have named it
+    return ErrorBody(ErrorObject(message, face.type, param, error.code or face.code))

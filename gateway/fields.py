@@ -14,10 +14,16 @@ from msgspec import Meta, Struct
 
 PositiveInt = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+Name = Annotated[str, Meta(pattern=f"^{_NAME}$")]
 Address = Annotated[str, Meta(pattern=r"^(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")]
 KeyDigest = Annotated[str, Meta(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
 Instant = Annotated[datetime, Meta(tz=True)]
+
+
+def is_name(text: str) -> bool:
+    """Whether somebody else's word is a name that may stand in a header, a label and a log."""
+    return re.fullmatch(_NAME, text) is not None
 
 
 def refuse_repeats(field: str, values: Sequence[str]) -> None:

@@ -65,7 +65,9 @@ class ForeignDoor:
         except (httpx.HTTPError, msgspec.DecodeError) as error:
             conversation.end(Failed(WorkerLost(f"{self._config.name}: {reason_of(error)}")))
         except Exception as error:
-            conversation.end(Failed(InternalError(f"{self._config.name}: {error!r}")))
+            conversation.end(
+                Failed(InternalError(f"{self._config.name}: {type(error).__name__}: {error}"))
+            )
 
     async def _stream(self, path: str, body: bytes, conversation: _Conversation) -> None:
         """The outputs and the usage are delivered. Raises GatewayError, httpx.HTTPError."""

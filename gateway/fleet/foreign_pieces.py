@@ -5,6 +5,7 @@ It tells no token ids; the ids of its calls are left out, since an answer gives 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -74,12 +75,19 @@ class _Chunk(Struct):
     error: msgspec.Raw | None = None
 
 
+class _Told(Struct):
+    code: str | int | None = None
+    type: str | None = None
+
+
+# What names a kind of error: longer ones, or with spaces, are sentences.
+_WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _decode_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one event brings: outputs, the request's usage, or an error's text."""
+    """What one event brings: outputs, the request's usage, or why it ended badly, in our words."""
 
     outputs: tuple[Output, ...] = ()
     usage: Usage | None = None
@@ -90,9 +98,22 @@ def piece_of(data: bytes) -> Piece:
     """One event's data. Raises msgspec.DecodeError where it is no chunk."""
     chunk = _decode_chunk(data)
     if chunk.error is not None:
-        return Piece(error=bytes(chunk.error).decode("utf-8", "replace"))
+        return Piece(error=f"its stream ended with an error{kind_of(bytes(chunk.error))}")
     outputs = tuple(output for choice in chunk.choices if (output := _output(choice)) is not None)
     return Piece(outputs, None if chunk.usage is None else _usage(chunk.usage))
+
+
+def kind_of(error: bytes) -> str:
+    """An error object's code or type behind a colon; nothing where it has none that is a word.
+
+    Its sentence may quote the prompt, and so stands in no line of our log.
+    """
+    try:
+        told = msgspec.json.decode(error, type=_Told)
+    except msgspec.DecodeError:
+        return ""
+    words = (str(word) for word in (told.code, told.type) if word is not None)
+    return next((f": {word}" for word in words if _WORD.fullmatch(word)), "")
 
 
 def _usage(usage: _Usage) -> Usage:

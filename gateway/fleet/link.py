@@ -10,6 +10,7 @@ import asyncio
 
 from gateway.config import WorkerConfig
 from gateway.errors import WorkerLost
+from gateway.fields import is_name
 from gateway.fleet import wire
 from gateway.fleet.channel import channel_to
 from gateway.fleet.ledger import Ledger
@@ -108,8 +109,8 @@ class WorkerLink:
         if message.WhichOneof("kind") != "hello" or message.hello.protocol != PROTOCOL:
             raise LinkBroken("protocol", f"want a hello of protocol {PROTOCOL}")
         info = wire.info_of(message.hello)
-        if not info.name or self._target.name not in (None, info.name):
-            raise LinkBroken("name", f"it calls itself {info.name!r}")
+        if not is_name(info.name) or self._target.name not in (None, info.name):
+            raise LinkBroken("name", f"it calls itself {info.name!r:.200}")
         return message.hello
 
     async def _serve(self, call: Call, hello: pb.WorkerHello) -> None:

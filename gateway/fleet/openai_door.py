@@ -23,6 +23,7 @@ from gateway.errors import (
     Overloaded,
     WorkerLost,
 )
+from gateway.fleet.foreign_pieces import kind_of
 from gateway.request import (
     Ask,
     ChatPrompt,
@@ -161,6 +162,7 @@ class _ErrorObject(Struct):
     message: str = ""
     param: str | None = None
     code: str | int | None = None
+    type: str | None = None
 
 
 class _ErrorBody(Struct):
@@ -183,5 +185,5 @@ def error_of(status: int, body: bytes) -> GatewayError:
         kind = ContextLengthExceeded if long else InvalidRequest
         return kind(told.message, param=told.param)
     if status in (429, 503):
-        return Overloaded(f"it answered {status}: {told.message}")
-    return WorkerLost(f"it answered {status}: {told.message}")
+        return Overloaded(f"it answered {status}{kind_of(msgspec.json.encode(told))}")
+    return WorkerLost(f"it answered {status}{kind_of(msgspec.json.encode(told))}")

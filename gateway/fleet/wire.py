@@ -219,9 +219,15 @@ _ERRORS: dict[int, type[GatewayError]] = {
     pb.DRAINING: errors.Draining,
     pb.SESSION_LOST: errors.SessionLost,
 }
+_FOR_CLIENTS = {errors.InvalidRequest, errors.ContextLengthExceeded, errors.SessionLost}
 
 
 def error_of(failed: pb.Failed) -> GatewayError:
-    """Anything unforeseen, a cancel that nobody asked for included, is the worker's own fault."""
+    """Anything unforeseen, a cancel that nobody asked for included, is the worker's own fault.
+
+    What is told to the client is the worker's sentence; what is told to the log alone is ours.
+    """
     kind = _ERRORS.get(failed.code, InternalError)
-    return kind(failed.message, param=failed.param or None)
+    if kind in _FOR_CLIENTS:
+        return kind(failed.message, param=failed.param or None)
+    return kind(f"the worker failed it with code {failed.code}")
