@@ -129,6 +129,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
     submits: list[pb.Submit] = field(default_factory=list)
     cancels: list[int] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
+    host: str = "127.0.0.1"
     port: int = 0
     last_submit_at: float = 0.0
     tasks: dict[int, tuple[asyncio.Task[None], Line]] = field(default_factory=dict)
@@ -142,7 +143,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
         """Listen; a port of zero becomes the one that was free."""
         self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
         worker_pb2_grpc.add_WorkerServicer_to_server(self, self._server)
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        self.port = self._server.add_insecure_port(self.address)
         await self._server.start()
         return self
 
@@ -152,7 +153,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     async def Link(
         self,
