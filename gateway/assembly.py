@@ -134,7 +134,7 @@ def _means(parts: _Parts) -> Means:
 
     dispatcher = Dispatcher(config.queue, clock, lambda model: fleet.has_room(model, takes))
     fleet.on_capacity(dispatcher.nudge)
-    parts.telemetry.watch_queue(dispatcher.waiting_by_tenant)
+    parts.telemetry.watch_queue(dispatcher.waiting)
     return Means(
         router=parts.router,
         fleet=fleet,

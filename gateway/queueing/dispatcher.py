@@ -16,6 +16,7 @@ then. Nothing here awaits; a lone request is on its way before `enter` returns.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -110,15 +111,18 @@ class Dispatcher:
             await asyncio.sleep(_LOOK_S)
             self.nudge()
 
-    def waiting_by_tenant(self) -> dict[str, int]:
-        """Requests that wait, by tenant."""
-        counts: dict[str, int] = {}
-        for queue in self._queues.values():
-            for tenant_id, count in queue.counts():
-                counts[tenant_id] = counts.get(tenant_id, 0) + count
-        for line in self._again.values():
+    def waiting(self) -> Counter[tuple[str, str]]:
+        """Requests that wait, by tenant and model."""
+        counts = Counter(
+            {
+                (tenant_id, model): count
+                for model, queue in self._queues.items()
+                for tenant_id, count in queue.counts()
+            }
+        )
+        for model, line in self._again.items():
             for ticket in line:
-                counts[ticket.tenant_id] = counts.get(ticket.tenant_id, 0) + 1
+                counts[ticket.tenant_id, model] += 1
         return counts
 
     def keeps(self, worker: Worker) -> bool:

@@ -8,6 +8,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector, CollectorRegistry
 
 WorkerGauges = Mapping[str, int]
+# How many wait, by tenant and model.
+Waiting = Callable[[], Mapping[tuple[str, str], int]]
 
 _WORKER_GAUGES = {
     "leases": "Requests of this gateway on the worker.",
@@ -45,20 +47,20 @@ class Snapshot(Collector):
 
 
 class QueueCollector(Collector):
-    """Waiting requests by tenant, read from the dispatcher at scrape time."""
+    """Waiting requests by tenant and model, read from the dispatcher at scrape time."""
 
-    def __init__(self, waiting: Callable[[], Mapping[str, int]]):
+    def __init__(self, waiting: Waiting):
         self._waiting = waiting
 
     def collect(self) -> Iterator[Metric]:
-        """One gauge, one sample per tenant that has requests waiting."""
+        """One gauge, one sample per tenant and model that had requests waiting lately."""
         gauge = GaugeMetricFamily(
             "pando_gateway_waiting_requests",
             "Requests that wait at the gateway for a worker with credit.",
-            labels=["tenant"],
+            labels=["tenant", "model"],
         )
-        for tenant, count in self._waiting().items():
-            gauge.add_metric([tenant], count)
+        for (tenant, model), count in self._waiting().items():
+            gauge.add_metric([tenant, model], count)
         yield gauge
 
 

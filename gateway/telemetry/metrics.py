@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -27,6 +27,7 @@ from prometheus_client.registry import Collector
 from gateway.telemetry.collectors import (
     QueueCollector,
     Snapshot,
+    Waiting,
     WorkerCollector,
     WorkerGauges,
 )
@@ -293,8 +294,8 @@ class Telemetry:
         """Show the gauges of the live workers, by name, whenever the metrics are read."""
         self._live.append(WorkerCollector(workers))
 
-    def watch_queue(self, waiting: Callable[[], Mapping[str, int]]) -> None:
-        """Show how many requests wait, by tenant, whenever the metrics are read."""
+    def watch_queue(self, waiting: Waiting) -> None:
+        """Show how many requests wait, by tenant and model, whenever the metrics are read."""
         self._live.append(QueueCollector(waiting))
 
     def families(self) -> Snapshot:

@@ -16,7 +16,7 @@ from gateway.telemetry.collectors import QueueCollector, WorkerCollector
 from gateway.telemetry.log import EventLog
 from gateway.telemetry.metrics import Telemetry as GatewayTelemetry
 from gateway.telemetry.tenancy import TenancyTelemetry
-from tests.deploy.charting import CHART, objects
+from tests.deploy.charting import CHART, Values, objects
 from tests.deploy.test_chart import EVERYTHING
 from worker import telemetry as worker_telemetry
 from worker.cache.record import EvictionRecord
@@ -59,7 +59,7 @@ def families() -> Iterator[tuple[Metric, set[str]]]:
         for family in collector.collect():
             yield family, names
     for live in (
-        QueueCollector(lambda: {"acme": 1}),
+        QueueCollector(lambda: {("acme", "small"): 1}),
         WorkerCollector(lambda: [("worker-0", Anything())]),
         worker_telemetry.RequestCounts(Tallies()),
         worker_telemetry.GrammarCounts(Compilations()),
@@ -87,8 +87,8 @@ def expressions(board: dict[str, Any]) -> Iterator[str]:
             yield variable["query"]
 
 
-def alerts() -> list[dict[str, Any]]:
-    [rules] = [it for it in objects(EVERYTHING) if it["kind"] == "PrometheusRule"]
+def alerts(values: Values = EVERYTHING) -> list[dict[str, Any]]:
+    [rules] = [it for it in objects(values) if it["kind"] == "PrometheusRule"]
     found: list[dict[str, Any]] = rules["spec"]["groups"][0]["rules"]
     return found
 
@@ -147,7 +147,35 @@ def test_every_alert_has_a_page_to_read_and_every_such_page_an_alert() -> None:
     headings = re.findall(r"(?m)^### (Pando\w+)$", (ROOT / "docs/operations.md").read_text("utf-8"))
     links = {alert["alert"]: alert["annotations"]["runbook_url"] for alert in alerts()}
     assert sorted(headings) == sorted(links)
-    assert all(url == f"docs/operations.md#{name.lower()}" for name, url in links.items())
+    place = "https://docs.example.com/pando/operations.md"
+    assert all(url == f"{place}#{name.lower()}" for name, url in links.items())
+
+
+def test_without_a_place_where_pages_are_read_alerts_have_no_link_and_say_where_to_look() -> None:
+    found = alerts({"monitoring": {"rules": {"enabled": True}}})
+    assert len(found) == len(alerts())
+    for alert in found:
+        assert set(alert["annotations"]) == {"summary", "description"}
+        assert alert["alert"] in alert["annotations"]["description"]
+
+
+@pytest.mark.parametrize(
+    ("pool", "model"),
+    [
+        ({}, "smollm2-135m-instruct"),
+        ({"model": {"source": "claim", "claim": "m", "path": "llama/70b/"}}, "70b"),
+        ({"model": {"source": "claim", "claim": "m", "path": "small.gguf"}}, "small"),
+        ({"config": {"served_model_name": "chat"}}, "chat"),
+    ],
+)
+def test_a_pool_is_scaled_by_what_waits_for_its_own_model(pool: Values, model: str) -> None:
+    scaled = {"name": "one", "autoscaling": {"enabled": True}, **pool}
+    manifests = objects({"pools": [scaled, {"name": "two"}]})
+    [one] = [it for it in manifests if it["kind"] == "ScaledObject"]
+    query = one["spec"]["triggers"][0]["metadata"]["query"]
+    assert f'model="{model}"' in query
+    promql_parser.parse(query)
+    assert unknown(query, series()) == []
 
 
 def test_alerts_fall_on_this_release_only() -> None:

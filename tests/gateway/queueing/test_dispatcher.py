@@ -85,7 +85,7 @@ async def test_what_waits_goes_when_credit_comes(make: Callable[..., Dispatcher]
     dispatcher.nudge()
     await settle()
     assert slots.placed == ["a", "b"]
-    assert dispatcher.waiting_by_tenant() == {"tenant": 1}
+    assert dispatcher.waiting() == {("tenant", "m"): 1}
 
 
 async def test_nobody_overtakes_one_that_waits(make: Callable[..., Dispatcher]) -> None:
@@ -214,6 +214,16 @@ async def test_a_tenants_limit_is_one_for_all_models(make: Callable[..., Dispatc
     dispatcher.leave(first)
     dispatcher.enter(ticket(slots, max_waiting=2, model="third"))
     assert dispatcher.num_waiting == 2
+
+
+async def test_what_waits_is_told_by_tenant_and_model(make: Callable[..., Dispatcher]) -> None:
+    dispatcher, slots = make(), Slots()
+    for model in ("m", "m", "other"):
+        dispatcher.enter(ticket(slots, model=model))
+    dispatcher.enter(ticket(slots, tenant_id="second", model="other"))
+    dispatcher.enter(ticket(slots, model="other"), again=True)
+    waiting = {("tenant", "m"): 2, ("tenant", "other"): 2, ("second", "other"): 1}
+    assert dispatcher.waiting() == waiting
 
 
 async def test_further_parts_of_a_request_use_up_no_limit(make: Callable[..., Dispatcher]) -> None:

@@ -29,10 +29,10 @@
   severity: warning
   summary: {{ `{{ $labels.pod }} accepted requests that neither run nor ended.` | quote }}
 - alert: PandoQueueLong
-  expr: sum(pando_gateway_waiting_requests{ {{- $g -}} }) > {{ $rules.waitingRequests }}
+  expr: sum by (model) (pando_gateway_waiting_requests{ {{- $g -}} }) > {{ $rules.waitingRequests }}
   for: 5m
   severity: warning
-  summary: {{ `{{ $value }} requests wait at the gateways.` | quote }}
+  summary: {{ `{{ $value }} requests wait for {{ $labels.model }} at the gateways.` | quote }}
 - alert: PandoQueueSlow
   expr: |-
     histogram_quantile(0.95, sum by (le) (rate(pando_gateway_queue_seconds_bucket{ {{- $g -}} }[10m]))) > {{ $rules.queueSeconds }}

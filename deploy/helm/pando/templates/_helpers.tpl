@@ -107,13 +107,23 @@ topologySpreadConstraints:
 {{- mergeOverwrite (deepCopy .Values.gateway.config) $chart | toYaml -}}
 {{- end -}}
 
+{{/* Where a pool's model lies. Takes the merged pool. */}}
+{{- define "pando.modelPath" -}}
+{{- if eq .model.source "image" -}}
+{{- .model.path -}}
+{{- else -}}
+{{- printf "/models/%s" (trimPrefix "/" .model.path) | trimSuffix "/" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What clients call it, as the worker decides: the folder's or file's name. Takes the merged pool. */}}
+{{- define "pando.modelName" -}}
+{{- .config.served_model_name | default (include "pando.modelPath" . | trimSuffix "/" | base | trimSuffix ".gguf") -}}
+{{- end -}}
+
 {{/* A pool's file. Takes (dict "pool" merged "root" $). The pod's name comes as a flag. */}}
 {{- define "pando.workerFile" -}}
-{{- $model := .pool.model.path -}}
-{{- if ne .pool.model.source "image" -}}
-{{- $model = printf "/models/%s" (trimPrefix "/" .pool.model.path) | trimSuffix "/" -}}
-{{- end -}}
-{{- $chart := dict "listen" "0.0.0.0:7001" "metrics_port" 7002 "model" $model -}}
+{{- $chart := dict "listen" "0.0.0.0:7001" "metrics_port" 7002 "model" (include "pando.modelPath" .pool) -}}
 {{- if .root.Values.tls.enabled -}}
 {{- $_ := set $chart "tls_cert" "/etc/pando/tls/tls.crt" -}}
 {{- $_ := set $chart "tls_key" "/etc/pando/tls/tls.key" -}}
