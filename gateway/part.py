@@ -23,7 +23,6 @@ from gateway.errors import (
     GatewayError,
     InternalError,
     NoWorker,
-    Overloaded,
     WorkerLost,
     face_of,
 )
@@ -36,10 +35,9 @@ from gateway.request import Done, Event, Failed, Output, ProgramPrompt, Usage, W
 from gateway.routing.route import NoCredit, Route
 from gateway.routing.router import Router
 from gateway.telemetry.log import EventLog
-from gateway.telemetry.metrics import Record, Telemetry
+from gateway.telemetry.metrics import RETRIED, Record, Telemetry
 from gateway.tenancy.estimate import estimated_prompt_tokens
 
-_RETRIABLE = (WorkerLost, Overloaded, Draining)
 # What counts against a worker that is still there: a server in the fleet loses a request at a time.
 _WORKERS_FAULT = (InternalError, WorkerLost)
 # Workers that hand a part back one after the other; more of it is a failure all the same.
@@ -247,7 +245,7 @@ class PartRun:
             self._num_handed_back += 1
             self._attempts -= 1
             return True
-        if not isinstance(error, _RETRIABLE) or self._attempts >= self.means.attempts:
+        if not isinstance(error, RETRIED) or self._attempts >= self.means.attempts:
             return False
         return self.means.budget.take()
 

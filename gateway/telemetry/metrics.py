@@ -24,6 +24,7 @@ from prometheus_client import (
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from gateway.errors import FACES, Draining, Overloaded, WorkerLost
 from gateway.telemetry.collectors import (
     QueueCollector,
     Snapshot,
@@ -36,6 +37,8 @@ from gateway.telemetry.worker_series import WorkerSeries
 # Children of metrics that are kept at hand.
 _CHILDREN = 16_384
 Clock = Callable[[], float]
+# The errors behind which another worker may go on.
+RETRIED = (WorkerLost, Overloaded, Draining)
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
@@ -248,6 +251,10 @@ class Telemetry:
             "Of the retries, those that went on behind output that a client had already.",
             ["code"],
         )
+        # There from the start: a series that begins with its first retries shows no rate of them.
+        for kind in RETRIED:
+            self.retries.labels(FACES[kind].code)
+            self.continuations.labels(FACES[kind].code)
 
     def _counter(self, name: str, sentence: str, labels: list[str]) -> Counter:
         return Counter(f"pando_gateway_{name}", sentence, labels, registry=self.registry)

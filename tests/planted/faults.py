@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.planted.accounts import FAULTS as ACCOUNTS
+from tests.planted.apart import FAULTS as APART
 from tests.planted.caches import FAULTS as CACHES
 from tests.planted.chart import FAULTS as CHART
 from tests.planted.computing import FAULTS as COMPUTING
@@ -33,4 +34,5 @@ FAULTS: tuple[Fault, ...] = (
     *CHART,
     *GPU,
     *LONG,
+    *APART,
 )

@@ -82,6 +82,12 @@ def test_every_metric_has_a_sentence_and_our_prefix(telemetry: Telemetry) -> Non
         assert family.documentation.endswith(".")
 
 
+def test_the_first_retries_are_an_increase_and_no_beginning(telemetry: Telemetry) -> None:
+    for code in ("worker_lost", "overloaded", "draining"):
+        assert sample(telemetry, "retries_total", code=code) == 0
+        assert sample(telemetry, "continuations_total", code=code) == 0
+
+
 async def test_a_workers_own_account_is_shown_by_its_name(telemetry: Telemetry) -> None:
     load = WorkerLoad(used_pages=7, preemptions_total=3, evicted_pages_total=11)
     info = WorkerInfo("w0", "first", "tiny")
