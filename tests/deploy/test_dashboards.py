@@ -14,7 +14,7 @@ import pytest
 
 from tests.deploy.charting import CHART
 from tests.deploy.dashboards import monitored
-from tests.deploy.dashboards.board import Line, filled, legend, shown, variables
+from tests.deploy.dashboards.board import Line, filled, gapped, legend, shown, variables
 from tests.deploy.dashboards.monitored import Target
 from tests.deploy.dashboards.server import Prometheus, Series, Span, check_rules
 
@@ -113,8 +113,6 @@ def test_words_are_filled_in_as_grafana_does() -> None:
 
 
 def test_lines_part_where_there_is_nothing() -> None:
-    from tests.deploy.dashboards.drawing import gapped
-
     line = Line("a", Series({}, [(0.0, 1.0), (2.0, 2.0), (10.0, 3.0)]))
     times, values = gapped(line, SPAN)
     assert values[:2] == [1.0, 2.0]

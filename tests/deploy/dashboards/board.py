@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,21 @@ def filled(text: str, values: Mapping[str, str]) -> str:
 def legend(form: str, labels: Mapping[str, str]) -> str:
     """A series' name by the target's legendFormat."""
     return re.sub(r"\{\{ *(\w+) *\}\}", lambda match: labels.get(match[1], ""), form).strip()
+
+
+def gapped(line: Line, span: Span) -> tuple[list[float], list[float]]:
+    """Minutes and values, parted by a NaN where there are none for longer than a step."""
+    times: list[float] = []
+    values: list[float] = []
+    last = None
+    for at, value in line.series.values:
+        if last is not None and at - last > 1.5 * span.step_s:
+            times.append((last + span.step_s - span.begin) / 60)
+            values.append(nan)
+        times.append((at - span.begin) / 60)
+        values.append(value)
+        last = at
+    return times, values
 
 
 def _panel(

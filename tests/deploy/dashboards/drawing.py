@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from tests.deploy.dashboards.board import Board, Line, Shown
+from tests.deploy.dashboards.board import Board, Shown, gapped
 from tests.deploy.dashboards.server import Span
 
 _WIDTH, _ROW_IN = 24, 0.30
@@ -78,21 +77,6 @@ def _panel(axes: Axes, one: Shown, span: Span) -> None:
 def _scale(axes: Axes, unit: str) -> None:
     form = _FORMS.get(unit, _short)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: form(value)))
-
-
-def gapped(line: Line, span: Span) -> tuple[list[float], list[float]]:
-    """Minutes and values, parted by a NaN where there are none for longer than a step."""
-    times: list[float] = []
-    values: list[float] = []
-    last = None
-    for at, value in line.series.values:
-        if last is not None and at - last > 1.5 * span.step_s:
-            times.append((last + span.step_s - span.begin) / 60)
-            values.append(nan)
-        times.append((at - span.begin) / 60)
-        values.append(value)
-        last = at
-    return times, values
 
 
 def _legend(axes: Axes, other: Axes) -> None:

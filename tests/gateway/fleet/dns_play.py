@@ -34,7 +34,7 @@ RESOLV = f"search {DOMAIN}\nnameserver 127.0.0.1\noptions ndots:5 timeout:1 atte
 SETTINGS = f"""
 port: 8000
 dns: {{name: {SERVICE}, port: {PORT}, refresh_s: 0.1, timeout_s: 0.5}}
-link: {{backoff_min_s: 0.05, backoff_max_s: 0.4, silence_s: 2}}
+link: {{backoff_min_s: 0.05, backoff_max_s: 0.3, silence_s: 2}}
 routing: {{policy: {{name: round_robin}}, attempts: 8}}
 """
 # netdevice(7)
@@ -124,9 +124,9 @@ async def pods_come_and_go(play: Play) -> None:
         knocks += 1
         writer.close()
 
-    await asyncio.sleep(0.5)  # more than the longest pause between two attempts
+    await asyncio.sleep(0.4)  # more than the longest pause between two attempts
     server = await asyncio.start_server(count, "127.0.0.11", PORT)
-    await asyncio.sleep(0.8)
+    await asyncio.sleep(0.5)
     server.close()
     assert knocks == 0, "an address that is gone is still knocked at"
 
