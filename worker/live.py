@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from worker.cache.boundaries import BoundaryEvent
@@ -49,6 +49,16 @@ class LiveRequest:
     desk: Desk | None = None
     task: asyncio.Task[None] | None = None
     ended: bool = False
+    _told: bool = False
+
+    def telling(self, output: Output) -> Output:
+        """The output; the first one behind its admission also tells what the cache gave."""
+        stream = self.stream
+        if self._told or stream is None or not stream.is_admitted:
+            return output
+        self._told = True
+        told = stream.usage
+        return replace(output, prompt_tokens=told.prompt_tokens, cached_tokens=told.cached_tokens)
 
     def admitted(self, sequence_id: int, cached_tokens: int) -> None:
         """One of its sequences has its pages."""

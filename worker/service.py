@@ -322,7 +322,7 @@ class Service:
     def _give(self, request: LiveRequest, output: Output) -> None:
         request.begun = True
         self._assign(request, 0)
-        request.outlet.output(request.request_id, output)
+        request.outlet.output(request.request_id, request.telling(output))
 
     def _done(self, request: LiveRequest, stream: RequestStream) -> None:
         self._end(request, "done")

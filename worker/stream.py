@@ -20,13 +20,14 @@ class RequestStream:
     """All choices of one request. Used on the asyncio side only, once it is open.
 
     replayed: the ends of choices that another worker left with nothing to compute. echo: the
-    prompt's text, where it is still to be given out.
+    prompt's text, where it is still to be given out. is_admitted: cached_tokens is known.
     """
 
     prompt_len: int
     choices: list[Choice] = field(default_factory=list)
     replayed: list[Output] = field(default_factory=list)
     cached_tokens: int = 0
+    is_admitted: bool = False
     echo: str = ""
     _by_sequence: dict[int, Choice] = field(default_factory=dict)
     _first: int | None = None
@@ -100,7 +101,7 @@ class RequestStream:
     def admitted(self, sequence_id: int, cached_tokens: int) -> None:
         """Notes the cache's share of the prompt; the first sequence is the one that counts."""
         if sequence_id == self._first:
-            self.cached_tokens = cached_tokens
+            self.cached_tokens, self.is_admitted = cached_tokens, True
 
     def valued(self, valued: Valued) -> Output | None:
         """Returns what was wanted as values; None when the choice has ended already."""

@@ -257,7 +257,8 @@ class Output:
 
     prompt_scores: of the prompt's tokens, by their ids. reasoning, tool_calls: parts of the text
     that stand here in its place. text_chars: characters of the whole text given out so far, as
-    whatever. values: a score or an embedding. prompt_text: the echo.
+    whatever. values: a score or an embedding. prompt_text: the echo. prompt_tokens, cached_tokens:
+    of the prompt, with a request's first output; 0: not told with this one.
     """
 
     choice: int
@@ -273,6 +274,8 @@ class Output:
     values: tuple[float, ...] = ()
     prompt_text: str = ""
     nodes: tuple[NodeOutput, ...] = ()
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

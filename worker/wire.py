@@ -281,6 +281,8 @@ def output_of(request_id: int, output: Output, token_bytes: Callable[[int], byte
         values=output.values,
         prompt_text=output.prompt_text,
         nodes=[_node_of(node) for node in output.nodes],
+        prompt_tokens=output.prompt_tokens,
+        cached_tokens=output.cached_tokens,
     )
 
 
@@ -335,7 +337,12 @@ def failed_of(request_id: int, error: RequestFailed) -> pb.Failed:
 
 def event_of(event: BoundaryEvent) -> pb.CacheEvent:
     """Returns a change of the cache."""
-    return pb.CacheEvent(kind=_EVENT[event.kind], digest=event.digest, num_tokens=event.num_tokens)
+    return pb.CacheEvent(
+        kind=_EVENT[event.kind],
+        digest=event.digest,
+        num_tokens=event.num_tokens,
+        by_another=event.by_another,
+    )
 
 
 def load_of(load: Load, assigned: Assigned, *, draining: bool) -> pb.Load:

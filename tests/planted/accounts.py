@@ -54,7 +54,7 @@ FAULTS: tuple[Fault, ...] = (
     pool.fault(
         "eviction not told to the index",
         "A page that has been given up is still found.",
-        "        self._on_evict(page)\n",
+        "        self._on_evict(page, whose != pressing)\n",
         "",
     ),
     pool.fault(
@@ -213,7 +213,7 @@ FAULTS: tuple[Fault, ...] = (
     tags.fault(
         "eviction of a boundary not told",
         "Others believe for ever that it is cached.",
-        "                self._emit(EventKind.EVICTED, digest, num_tokens)\n",
+        "                self._emit(EventKind.EVICTED, digest, num_tokens, by_another=by_another)\n",
         "",
     ),
     tags.fault(
@@ -249,13 +249,13 @@ FAULTS: tuple[Fault, ...] = (
     block_tags.fault(
         "block: eviction keeps the boundary",
         "A page leaves the table and its boundary doesn't.",
-        "        self.tags.evict(page)\n",
+        "        self.tags.evict(page, by_another=by_another)\n",
         "",
     ),
     radix_tags.fault(
         "radix: eviction keeps the boundary",
         "A page leaves the tree and its boundary doesn't.",
-        "        self.tags.evict(page)\n",
+        "        self.tags.evict(page, by_another=by_another)\n",
         "",
     ),
     tagging.fault(

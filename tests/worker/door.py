@@ -114,6 +114,7 @@ class Client:
         self.text: dict[tuple[int, int], str] = {}
         self.finish: dict[tuple[int, int], str] = {}
         self.ends: dict[int, list[pb.Done | pb.Failed]] = {}
+        self.told: dict[int, list[tuple[int, int]]] = {}
         self.scores: dict[int, list[list[pb.PromptScore]]] = {}
         self.events: list[pb.CacheEvent] = []
         self.last = pb.Step()
@@ -154,6 +155,8 @@ class Client:
             assert output.request_id not in self.ends, "output after the end"
             self.tokens.setdefault(key, []).extend(unpack_tokens(output.token_ids))
             self.text[key] = self.text.get(key, "") + output.text
+            told = (output.prompt_tokens, output.cached_tokens)
+            self.told.setdefault(output.request_id, []).append(told)
             if output.prompt_scores:
                 self.scores.setdefault(output.request_id, []).append([*output.prompt_scores])
             if output.finish_reason:

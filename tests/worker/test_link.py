@@ -60,6 +60,10 @@ async def test_a_repeated_prompt_is_counted_as_cached(client: Client) -> None:
         await client.submit(number, list(range(30)))
         await client.until(number)
     assert client.usage(2).cached_tokens == 29
+    for number, cached in ((1, 0), (2, 29)):
+        first, *later = client.told[number]
+        assert first == (30, cached), "the first output tells"
+        assert set(later) == {(0, 0)}
 
 
 async def test_a_stop_string_ends_the_choice_and_is_not_part_of_the_text(

@@ -228,8 +228,8 @@ class BlockHashCache:
         if self.on_grown is not None:
             self.on_grown(before, self._tokens[pages[0]])
 
-    def _forget(self, page: int) -> None:
+    def _forget(self, page: int, by_another: bool = False) -> None:
         del self._page_of[self._key[page]]
         self._fresh.pop(page, None)
-        self.tags.evict(page)
+        self.tags.evict(page, by_another=by_another)
         self._stems.forget(page)

@@ -23,12 +23,16 @@ class EventKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class BoundaryEvent:
-    """One change; sequence numbers count from 1 without gaps."""
+    """One change; sequence numbers count from 1 without gaps.
+
+    by_another: of what was evicted, whether another account's need took it.
+    """
 
     sequence: int
     kind: EventKind
     digest: bytes = b""
     num_tokens: int = 0
+    by_another: bool = False
 
 
 class BoundaryTags:
@@ -59,14 +63,14 @@ class BoundaryTags:
             self._page_of[digest] = page
             self._emit(EventKind.STORED, digest, num_tokens)
 
-    def evict(self, page: int) -> None:
-        """Forgets the boundaries of a page."""
+    def evict(self, page: int, *, by_another: bool = False) -> None:
+        """Forgets the boundaries of a page; by_another: for another account's need."""
         if page not in self._by_page:
             return
         with self._lock:
             for digest, num_tokens in self._by_page.pop(page).items():
                 del self._page_of[digest]
-                self._emit(EventKind.EVICTED, digest, num_tokens)
+                self._emit(EventKind.EVICTED, digest, num_tokens, by_another=by_another)
 
     def clear(self) -> None:
         """Forgets all boundaries."""
@@ -90,6 +94,8 @@ class BoundaryTags:
             ]
             return stored, self.sequence
 
-    def _emit(self, kind: EventKind, digest: bytes, num_tokens: int) -> None:
+    def _emit(
+        self, kind: EventKind, digest: bytes, num_tokens: int, *, by_another: bool = False
+    ) -> None:
         self.sequence += 1
-        self._events.append(BoundaryEvent(self.sequence, kind, digest, num_tokens))
+        self._events.append(BoundaryEvent(self.sequence, kind, digest, num_tokens, by_another))

@@ -16,11 +16,14 @@ from worker.cache.eviction import ORDERS, Eviction
 from worker.cache.record import EvictionRecord
 from worker.cache.scope import PUBLIC, Account, CacheScope
 
+OnEvict = Callable[[int, bool], None]
+
 
 class PagePool:
     """Hands out page ids and takes them back.
 
-    on_evict is called with a cached page that is about to be reused; the index must drop it.
+    on_evict is called with a cached page that is about to be reused, and whether another account
+    than the page's needs the room; the index must drop it.
     max_cached_pages bounds what may lie in the cache unreferenced. eviction: in which order that is
     given up. When keep_freed is on, ids of
     pages that became free are collected for `take_freed` (tests poison them).
@@ -50,10 +53,10 @@ class PagePool:
         # By page, as counts of allocated_total: when it entered the index, when it came to rest.
         self._indexed_at = [0] * num_pages
         self._rested_at = [0] * num_pages
-        self._on_evict: Callable[[int], None] = lambda _page: None
+        self._on_evict: OnEvict = lambda _page, _by_another: None
         self._freed: list[int] | None = [] if keep_freed else None
 
-    def bind(self, on_evict: Callable[[int], None]) -> None:
+    def bind(self, on_evict: OnEvict) -> None:
         """Names the index that drops a page when it is evicted."""
         self._on_evict = on_evict
 
@@ -193,8 +196,9 @@ class PagePool:
             self._evict(self._evictable.pop(), pressing)
 
     def _evict(self, page: int, pressing: bytes) -> None:
-        self._on_evict(page)
-        self.record.note(self.account_of(page).name, pressing)
+        whose = self.account_of(page).name
+        self._on_evict(page, whose != pressing)
+        self.record.note(whose, pressing)
         self.record.lifetime.note(self.allocated_total - self._indexed_at[page])
         self.record.idle.note(self.allocated_total - self._rested_at[page])
         self._evictable.discharge(page)

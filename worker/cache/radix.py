@@ -304,7 +304,7 @@ class RadixCache:
                 self._forget(page)
                 self.pool.unindex(page)
 
-    def _forget(self, page: int) -> None:
+    def _forget(self, page: int, by_another: bool = False) -> None:
         """Drops a run's last page from the tree."""
         node = self._owner[page]
         assert node is not None
@@ -312,7 +312,7 @@ class RadixCache:
         assert not node.children
         self._owner[page] = None
         self._fresh.pop(page, None)
-        self.tags.evict(page)
+        self.tags.evict(page, by_another=by_another)
         self._stems.forget(page)
         node.pages.pop()
         first = bytes(node.key[: self._size])

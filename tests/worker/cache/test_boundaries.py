@@ -9,6 +9,7 @@ from worker.cache.block_hash import BlockHashCache
 from worker.cache.boundaries import MAX_TAGS_PER_PAGE, BoundaryEvent, BoundaryTags, EventKind
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
+from worker.cache.scope import Account, CacheScope
 from worker.sequence import pack_tokens
 
 
@@ -68,6 +69,22 @@ def test_a_page_carries_so_many_boundaries_and_no_more() -> None:
     for number in range(MAX_TAGS_PER_PAGE + 5):
         tags.store(0, str(number).encode(), 4)
     assert len(tags.snapshot()[0]) == len(tags.take_events()) == MAX_TAGS_PER_PAGE
+
+
+@pytest.mark.parametrize("presser", [b"a", b"b"])
+@pytest.mark.parametrize("kind", [RadixCache, BlockHashCache])
+def test_an_eviction_says_whether_another_account_needed_the_room(
+    kind: type[RadixCache] | type[BlockHashCache], presser: bytes
+) -> None:
+    cache = kind(PagePool(8, 4))
+    scope = CacheScope.of(b"a")
+    _, held = start(cache, ANNA, scope)
+    cache.tags.store(2, b"d", 12)
+    cache.finish(held, pack_tokens(ANNA), len(ANNA))
+    cache.tags.take_events()
+    assert cache.pool.allocate(cache.pool.num_available, Account(presser)) is not None
+    told = cache.tags.take_events()
+    assert [(one.digest, one.by_another) for one in told] == [(b"d", presser == b"b")]
 
 
 @pytest.mark.parametrize("kind", [RadixCache, BlockHashCache])

@@ -24,7 +24,7 @@ class Watchdog:
     def resting_of(self, name: bytes) -> list[int]:
         return [page for page in self.pages_of(name) if self.pool._refs[page] == 0]
 
-    def evicts(self, page: int) -> None:
+    def evicts(self, page: int, by_another: bool) -> None:
         assert self.pool.is_indexed(page)
         assert self.pool._refs[page] == 0, "a page in use is given up"
         name = self.pool.account_of(page).name
@@ -36,7 +36,7 @@ class Watchdog:
         else:
             resting = [one for one in self._indexed() if not self.pool._refs[one]]
             assert all(rested[page] <= rested[one] for one in resting)
-        self._drop(page)
+        self._drop(page, by_another)
 
     def check(self) -> None:
         """Caps hold, and every page is on the account of its tree."""
