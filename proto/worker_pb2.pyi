@@ -367,7 +367,7 @@ class Snapshot(_message.Message):
     def __init__(self, stored: _Optional[_Iterable[_Union[CacheEvent, _Mapping]]] = ...) -> None: ...
 
 class Output(_message.Message):
-    __slots__ = ("request_id", "choice", "text", "token_ids", "logprobs", "finish_reason", "stop_reason", "prompt_scores", "reasoning", "tool_calls", "text_chars", "values", "prompt_text", "nodes")
+    __slots__ = ("request_id", "choice", "text", "token_ids", "logprobs", "finish_reason", "stop_reason", "prompt_scores", "reasoning", "tool_calls", "text_chars", "values", "prompt_text", "nodes", "prompt_tokens", "cached_tokens")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CHOICE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -382,6 +382,8 @@ class Output(_message.Message):
     VALUES_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TEXT_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     choice: int
     text: str
@@ -396,7 +398,9 @@ class Output(_message.Message):
     values: _containers.RepeatedScalarFieldContainer[float]
     prompt_text: str
     nodes: _containers.RepeatedCompositeFieldContainer[NodeOutput]
-    def __init__(self, request_id: _Optional[int] = ..., choice: _Optional[int] = ..., text: _Optional[str] = ..., token_ids: _Optional[bytes] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., stop_reason: _Optional[str] = ..., prompt_scores: _Optional[_Iterable[_Union[PromptScore, _Mapping]]] = ..., reasoning: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCallDelta, _Mapping]]] = ..., text_chars: _Optional[int] = ..., values: _Optional[_Iterable[float]] = ..., prompt_text: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[NodeOutput, _Mapping]]] = ...) -> None: ...
+    prompt_tokens: int
+    cached_tokens: int
+    def __init__(self, request_id: _Optional[int] = ..., choice: _Optional[int] = ..., text: _Optional[str] = ..., token_ids: _Optional[bytes] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., stop_reason: _Optional[str] = ..., prompt_scores: _Optional[_Iterable[_Union[PromptScore, _Mapping]]] = ..., reasoning: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCallDelta, _Mapping]]] = ..., text_chars: _Optional[int] = ..., values: _Optional[_Iterable[float]] = ..., prompt_text: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[NodeOutput, _Mapping]]] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
 
 class NodeOutput(_message.Message):
     __slots__ = ("name", "index", "text", "token_ids", "finish_reason", "choice", "scores", "prompt_tokens", "cached_tokens", "started_s", "ended_s", "root_text")
@@ -535,7 +539,7 @@ class Load(_message.Message):
     def __init__(self, running_sequences: _Optional[int] = ..., waiting_sequences: _Optional[int] = ..., uncomputed_tokens: _Optional[int] = ..., total_pages: _Optional[int] = ..., used_pages: _Optional[int] = ..., cached_pages: _Optional[int] = ..., prompt_tokens_total: _Optional[int] = ..., cached_tokens_total: _Optional[int] = ..., generated_tokens_total: _Optional[int] = ..., evicted_pages_total: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., draining: _Optional[bool] = ..., assigned_tokens: _Optional[int] = ..., steps_total: _Optional[int] = ...) -> None: ...
 
 class CacheEvent(_message.Message):
-    __slots__ = ("kind", "digest", "num_tokens")
+    __slots__ = ("kind", "digest", "num_tokens", "by_another")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[CacheEvent.Kind]
@@ -549,7 +553,9 @@ class CacheEvent(_message.Message):
     KIND_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BY_ANOTHER_FIELD_NUMBER: _ClassVar[int]
     kind: CacheEvent.Kind
     digest: bytes
     num_tokens: int
-    def __init__(self, kind: _Optional[_Union[CacheEvent.Kind, str]] = ..., digest: _Optional[bytes] = ..., num_tokens: _Optional[int] = ...) -> None: ...
+    by_another: bool
+    def __init__(self, kind: _Optional[_Union[CacheEvent.Kind, str]] = ..., digest: _Optional[bytes] = ..., num_tokens: _Optional[int] = ..., by_another: _Optional[bool] = ...) -> None: ...
