@@ -16,8 +16,11 @@ from prometheus_client import CollectorRegistry
 
 from gateway.background import Work, around, running
 from gateway.budget import RetryBudget
-from gateway.config import ConfigError, ForeignConfig, GatewayConfig
+from gateway.config import ConfigError, DoctorConfig, ForeignConfig, GatewayConfig
+from gateway.doctor.doctor import Doctor, DoctorSettings
+from gateway.doctor.practice import Practice, Workers
 from gateway.fleet.channel import encryption_of
+from gateway.fleet.departures import MAX_DEPARTURES, Departures
 from gateway.fleet.discovery import Discovery, Dns, Registry, Source, Static
 from gateway.fleet.foreign import ForeignContext, ForeignMember, client_for
 from gateway.fleet.link import WorkerLink
@@ -55,6 +58,7 @@ class Gateway:
     router: Router
     telemetry: Telemetry
     tenancy: Tenancy
+    doctor: Doctor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,8 @@ class _Parts:
     fleet: Fleet
     catalogue: Catalogue
     router: Router
+    practice: Practice
+    departures: Departures
 
 
 def build(
@@ -79,6 +85,7 @@ def build(
     new_view = partial(View, routing.view_boundaries, routing.guess_s)
     past = Past(config.breaker, config.queue.no_worker_s)
     fleet = Fleet(past, new_view=new_view)
+    departures = Departures(MAX_DEPARTURES if config.doctor.enabled else 0)
     parts = _Parts(
         config=config,
         log=log,
@@ -87,6 +94,8 @@ def build(
         fleet=fleet,
         catalogue=Catalogue(fleet, config.aliases),
         router=Router(fleet, routing, telemetry),
+        practice=_practice(config.doctor, Workers(fleet, departures), telemetry, log),
+        departures=departures,
     )
     telemetry.watch_workers(lambda: [(w.name, w.gauges()) for w in fleet.workers()])
     service = _service(parts)
@@ -100,7 +109,18 @@ def build(
     ]
     contexts = [parts.tenancy.serving, *_admin(parts, service, admin_listener)]
     lifespan = around([*contexts, partial(running, works, links.close, log)])
-    return Gateway(build_app(service, lifespan), fleet, parts.router, telemetry, parts.tenancy)
+    app = build_app(service, lifespan)
+    return Gateway(app, fleet, parts.router, telemetry, parts.tenancy, parts.practice.doctor)
+
+
+def _practice(
+    config: DoctorConfig, workers: Workers, telemetry: Telemetry, log: EventLog
+) -> Practice:
+    """Who finds out why prompts missed; its digests' key is known to this process alone."""
+    if not config.enabled:
+        return Practice(None, telemetry, log)
+    settings = DoctorSettings(config.remember, config.examinations_per_s, config.show_text)
+    return Practice(Doctor(settings, secrets.token_bytes(32), workers), telemetry, log)
 
 
 def _service(parts: _Parts) -> Service:
@@ -144,6 +164,7 @@ def _means(parts: _Parts) -> Means:
         log=parts.log,
         attempts=config.routing.attempts,
         takes=takes,
+        practice=parts.practice,
     )
 
 
@@ -157,6 +178,7 @@ def _links(parts: _Parts) -> Links:
         log=parts.log,
         chance=random.Random(),
         encryption=encryption_of(parts.config.link.tls),
+        departures=parts.departures,
     )
     return Links(partial(WorkerLink, context=context), parts.log)
 

@@ -253,6 +253,20 @@ class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         refuse_more("hold_s", self.hold_s, "max_wait_s", self.max_wait_s)
 
 
+class DoctorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether and how it is found out why prompts missed the cache (docs/doctor.md).
+
+    remember: parts of prompts, a message each; about 1 to 3 kB. examinations_per_s: prompts whose
+    new parts are looked at in a second; others are only counted. show_text: the log and findings
+    have a few characters around what was found.
+    """
+
+    enabled: bool = True
+    remember: Annotated[int, Meta(ge=100, le=10_000_000)] = 20_000
+    examinations_per_s: Annotated[float, Meta(ge=0, le=1_000_000)] = 200.0
+    show_text: bool = False
+
+
 class PublicPrefixConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """First messages of a chat that every tenant shares, exactly as clients send them."""
 
@@ -285,6 +299,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queue: QueueConfig = QueueConfig()
     retries: RetryConfig = RetryConfig()
     breaker: BreakerConfig = BreakerConfig()
+    doctor: DoctorConfig = DoctorConfig()
     keep_alive_s: Seconds = 15.0
     request_timeout_s: Seconds = 1800.0
     shutdown_s: Seconds = 30.0

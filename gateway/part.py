@@ -18,6 +18,9 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from gateway.budget import RetryBudget
+from gateway.doctor.doctor import Visit
+from gateway.doctor.finding import Finding
+from gateway.doctor.practice import Practice, served_by
 from gateway.errors import (
     Draining,
     GatewayError,
@@ -66,13 +69,15 @@ class Means:
     log: EventLog
     attempts: int
     takes: Takes
+    practice: Practice
 
 
 @dataclass(slots=True, eq=False)
 class PartRun:
     """How far a part has come. deliver: where its events go, failures to place it included.
 
-    narrow: as Placing.narrow.
+    narrow: as Placing.narrow. finding: why its prompt came from a cache or did not, once that is
+    known.
     """
 
     means: Means
@@ -83,6 +88,8 @@ class PartRun:
     first_choice: int = 0
     route: Route | None = None
     narrow: Worker | None = None
+    finding: Finding | None = None
+    _visit: Visit | None = None
     _ticket: Ticket = field(init=False)
     _given: GivenOut = field(default_factory=GivenOut)
     _avoid: set[Worker] = field(default_factory=set)
@@ -111,6 +118,7 @@ class PartRun:
 
     def start(self) -> None:
         """It is with a worker, or waits for one. Raises GatewayError; then nothing is held."""
+        self._visit = self.means.practice.asked(self.part.want, self.part.ask)
         self._enter(again=False)
 
     # ------------------------------------------------------------------ what the dispatcher asks
@@ -148,6 +156,8 @@ class PartRun:
         """The output with its choice's number in the whole answer."""
         if self._expectation is not None:
             self._begun(self._expectation)
+        if output.prompt_tokens:
+            self._diagnose(output.prompt_tokens, output.cached_tokens)
         # Ids that a prompt was asked for are no output.
         made = output if self._generates else replace(output, token_ids=b"")
         self._given.take(made)
@@ -164,8 +174,10 @@ class PartRun:
         usage = done.usage
         if not usage.prompt_tokens:  # a foreign server that does not count
             usage = self._estimate()
-        elif self.route is not None and not self._tokens_before:
-            self.means.router.finished(self.part.want, self.route, usage)
+        else:
+            self._diagnose(usage.prompt_tokens, usage.cached_tokens)
+            if self.route is not None and not self._tokens_before:
+                self.means.router.finished(self.part.want, self.route, usage)
         made_here = self._given.num_tokens - self._tokens_before
         self._release(replace(usage, completion_tokens=made_here))
         self._usage = usage
@@ -223,6 +235,13 @@ class PartRun:
         if self._lease is not None:
             self._lease.computed()
             self.means.fleet.succeeded(self._lease.worker)
+
+    def _diagnose(self, prompt_tokens: int, cached_tokens: int) -> None:
+        """A worker told what came from its cache; the first word counts."""
+        if self.finding is None and self._visit is not None:
+            visit, self._visit = self._visit, None
+            served = served_by(self.route, prompt_tokens, cached_tokens)
+            self.finding = self.means.practice.answered(visit, served)
 
     def _estimate(self) -> Usage:
         """What the part used where no worker told."""

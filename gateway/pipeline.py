@@ -16,6 +16,7 @@ import asyncio
 from functools import partial
 from types import TracebackType
 
+from gateway.doctor.finding import Finding
 from gateway.errors import ClientGone, GatewayError, InternalError, face_of
 from gateway.job import Job
 from gateway.mailbox import Mailbox
@@ -44,10 +45,12 @@ class Run:
     """One job on its way through the fleet.
 
     usage: of the parts that are done. bill: once the run is over, what the tenant pays for.
+    finding: why a prompt came from a cache or did not: of the part whose output came first.
     """
 
     def __init__(self, pipeline: Pipeline, job: Job):
         self.usage = self.bill = Usage()
+        self.finding: Finding | None = None
         self._means = pipeline.means
         self._keep_alive_s = pipeline.keep_alive_s
         self._job = job
@@ -127,6 +130,7 @@ class Run:
             self._num_open -= 1
         else:
             self._fail(part, event)
+        self.finding = self.finding or part.finding
 
     def _fail(self, part: PartRun, failed: Failed) -> None:
         """Another worker goes on with the part, else the request fails."""
@@ -160,6 +164,7 @@ class Run:
             prompt_tokens=self.usage.prompt_tokens,
             cached_tokens=self.usage.cached_tokens,
             completion_tokens=self._record.num_tokens,
+            cache_reason=self.finding.reason.value if self.finding else None,
             seconds=self._record.elapsed_s,
         )
 

@@ -316,7 +316,8 @@ class Output(msgspec.Struct, frozen=True):
     unnamed_tokens: those whose ids a foreign server does not tell. prompt_scores: of every prompt
     token, once, if they were asked for; so prompt_text. reasoning, tool_calls: parts of the text
     that stand here in its place. text_chars: characters of the whole text given out so far, as what
-    ever; 0: so many as `text` had. values: a score or an embedding.
+    ever; 0: so many as `text` had. values: a score or an embedding. prompt_tokens, cached_tokens:
+    of the prompt, with the first output; 0: not told with this one.
     """
 
     choice: int
@@ -332,6 +333,8 @@ class Output(msgspec.Struct, frozen=True):
     values: tuple[float, ...] = ()
     prompt_text: str = ""
     nodes: tuple[NodeOutput, ...] = ()
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
 
     @property
     def num_tokens(self) -> int:

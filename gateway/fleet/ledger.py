@@ -30,11 +30,15 @@ class Change(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CacheEvent:
-    """One change of a worker's cache; digest is empty where all is gone."""
+    """One change of a worker's cache; digest is empty where all is gone.
+
+    by_another: of what was evicted, whether another account needed the room.
+    """
 
     change: Change
     digest: bytes = b""
     num_tokens: int = 0
+    by_another: bool = False
 
 
 class Ledger:

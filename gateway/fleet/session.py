@@ -13,7 +13,7 @@ import itertools
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import grpc
 import grpc.aio
@@ -22,7 +22,8 @@ from gateway.config import LinkConfig
 from gateway.errors import GatewayError, InternalError, WorkerLost
 from gateway.fleet import wire
 from gateway.fleet.channel import Encryption
-from gateway.fleet.ledger import Ledger
+from gateway.fleet.departures import Departure, Departures
+from gateway.fleet.ledger import Change, Ledger
 from gateway.fleet.workers import Fleet
 from gateway.request import Ask, Deliver, Done, Event, Failed
 from gateway.telemetry.log import EventLog
@@ -51,6 +52,7 @@ class LinkContext:
     log: EventLog
     chance: random.Random
     encryption: Encryption | None = None
+    departures: Departures = field(default_factory=Departures)
 
 
 class Session:
@@ -197,6 +199,9 @@ class Session:
         for event in events:
             kind = event.change.value
             self._context.telemetry.cache_events.labels(self._worker, kind).inc()
+            if event.change is Change.EVICTED:
+                departure = Departure(self._heard_at, event.by_another)
+                self._context.departures.note(self._worker, event.digest, departure)
 
     def _end(self, request_id: int, event: Event) -> None:
         deliver = self._calls.pop(request_id, None)

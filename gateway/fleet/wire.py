@@ -128,7 +128,7 @@ _CHANGES = {
 
 def cache_event_of(event: pb.CacheEvent) -> CacheEvent:
     """One change of the worker's cache."""
-    return CacheEvent(_CHANGES[event.kind], event.digest, event.num_tokens)
+    return CacheEvent(_CHANGES[event.kind], event.digest, event.num_tokens, event.by_another)
 
 
 def boundaries_of(stored: Iterable[pb.CacheEvent]) -> Iterator[tuple[bytes, int]]:
@@ -157,6 +157,8 @@ def output_of(output: pb.Output) -> Output:
         values=tuple(output.values) if output.values else (),
         prompt_text=output.prompt_text,
         nodes=tuple(_node_of(node) for node in output.nodes) if output.nodes else (),
+        prompt_tokens=output.prompt_tokens,
+        cached_tokens=output.cached_tokens,
     )
 
 

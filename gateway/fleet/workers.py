@@ -269,6 +269,10 @@ class Fleet:
         """All live workers, in the order of their names."""
         return tuple(self._workers[name] for name in sorted(self._workers))
 
+    def named(self, name: str) -> Worker | None:
+        """The live worker of this name."""
+        return self._workers.get(name)
+
     def has(self, name: str) -> bool:
         """Whether a worker of this name is live."""
         return name in self._workers

@@ -247,6 +247,8 @@ class Endpoint:
             order.answer.worker = run.worker
         if order.job.tenant.debug:
             reply.headers += (("x-pando-route", run.explanation),)
+            if run.finding is not None:
+                reply.headers += (("x-pando-cache", run.finding.header()),)
 
     def _count_refusal(self, tenant: Tenant | None, error: GatewayError) -> None:
         subject = Subject(tenant.id if tenant else "", "", self._route.name)

@@ -147,6 +147,7 @@ class Telemetry:
         self._declare_tokens()
         self._declare_workers()
         self._declare_routing()
+        self._declare_doctor()
         self._live: list[Collector] = []
         self._rendering: asyncio.Future[bytes] | None = None
         self._worker_series = WorkerSeries(
@@ -255,6 +256,23 @@ class Telemetry:
         for kind in RETRIED:
             self.retries.labels(FACES[kind].code)
             self.continuations.labels(FACES[kind].code)
+
+    def _declare_doctor(self) -> None:
+        self.cache_reasons = self._counter(
+            "cache_reasons",
+            "Prompts by why they came from a cache, or did not.",
+            ["tenant", "model", "reason"],
+        )
+        self.uncached_tokens = self._counter(
+            "uncached_tokens",
+            "Prompt tokens that were computed, by why they did not come from a cache.",
+            ["model", "reason"],
+        )
+        self.examinations = self._counter(
+            "doctor_examinations",
+            "Prompts whose new parts were looked at, were left out, or made the doctor fail.",
+            ["outcome"],
+        )
 
     def _counter(self, name: str, sentence: str, labels: list[str]) -> Counter:
         return Counter(f"pando_gateway_{name}", sentence, labels, registry=self.registry)

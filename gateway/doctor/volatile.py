@@ -1,0 +1,167 @@
+"""Where values stand in a text that change by themselves: times, ids, counters. Pure.
+
+    Today is Monday, November 30, 2026. Ticket 9f8a2c41, turn 17.
+             ~~~~~~~~~~~~~~~~~~~~~~~~~         ~~~~~~~~       ~~
+             timestamp                         id             counter
+
+Only what has a digit in it is looked at (and the days of the week), so that a text costs little
+beyond its numbers. It is liberal: `gpt-4` counts as an id. Values that do not change do no harm,
+since a finding names one that did.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# What stands in a text in the place of a value.
+BLANK = "\x01"
+# A text of numbers only is no prose; beyond so many they stay as they are.
+MAX_VALUES = 512
+
+_MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
+_WEEKDAY = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*"
+_TIME = (
+    r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?:\s?[AaPp]\.?[Mm]\b\.?)?"
+    r"(?:\s?(?:Z|UTC|GMT|[ECMP][SD]T|CES?T|[+-]\d{2}:?\d{2})(?![A-Za-z0-9]))?"
+)
+_YEAR = r"(?:19|20)\d{2}"
+_DAY = r"(?:3[01]|[12]\d|0?[1-9])"
+_AT = rf"(?:(?:T|,?\s(?:at\s)?){_TIME})?"
+_END = r"(?![A-Za-z0-9_]|-[A-Za-z0-9])"
+# At a digit.
+_TIMESTAMP = re.compile(
+    "(?:"
+    + "|".join(
+        (
+            rf"{_YEAR}[-/.](?:1[0-2]|0?[1-9])[-/.]{_DAY}{_AT}",
+            rf"{_DAY}[./-]{_DAY}[./-](?:19|20)?\d{{2}}{_AT}",
+            rf"{_DAY}(?:st|nd|rd|th)?\.?[ -]{_MONTH}\.?(?:,?[ -]{_YEAR})?{_AT}",
+            rf"{_YEAR}-W\d{{2}}(?:-\d)?",
+            rf"{_YEAR}-(?:1[0-2]|0[1-9])",
+            _TIME,
+            r"(?:199|20[0-3])\d[01]\d[0-3]\d(?:T?[0-2]\d[0-5]\d[0-5]\dZ?)?",
+            # Seconds, or thousandths, millionths and so on, from 2014 to 2033.
+            r"1[4-9]\d{8}(?:\.\d{1,9}|\d{3}|\d{6}|\d{9})?",
+        )
+    )
+    + ")"
+    + _END
+)
+# At a name of a month or of a day that stands in front of a digit.
+_NAMED = re.compile(
+    rf"(?:{_WEEKDAY}\.?,?\s+)?(?:"
+    rf"{_MONTH}\.?\s+(?:{_DAY}(?:st|nd|rd|th)?(?![0-9]),?)?"
+    rf"(?:\s*{_TIME})?(?:\s*{_YEAR})?{_AT}"
+    rf"|{_TIMESTAMP.pattern})" + _END
+)
+_BEFORE = re.compile(rf"\b(?:{_WEEKDAY}\.?,?\s+)?(?:{_MONTH}\.?\s+)?$")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(?![0-9a-fA-F])")
+_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)|\d+(?:\.\d+)*")
+_WORD = re.compile(r"[A-Za-z0-9_+/=-]+")
+_COUNTED = re.compile(r"[A-Za-z]*[-_=+/]*[\d/=_+-]+[A-Za-z]{0,3}")
+_HEX = re.compile(r"[0-9a-fA-F]{8,}")
+_DIGITS = re.compile(r"\d+")
+_IN_WORDS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+/=-")
+_STEMS = ("Mon", "Tues", "Wednes", "Thurs", "Fri", "Satur", "Sun")
+_LEAD_CHARS = 28
+
+
+class ValueClass(enum.Enum):
+    """What kind of value it is; the stronger first, where two texts disagree."""
+
+    UUID = "uuid"
+    TIMESTAMP = "timestamp"
+    ID = "id"
+    COUNTER = "counter"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A value's place in a text: [start, end)."""
+
+    start: int
+    end: int
+    kind: ValueClass
+
+
+def values(text: str) -> list[Span]:
+    """The values in the text, from its beginning, at most MAX_VALUES of them."""
+    found: list[Span] = []
+    at = 0
+    for digits in _DIGITS.finditer(text):
+        if digits.start() < at:
+            continue
+        span = _value(text, digits.start(), at)
+        found.append(span)
+        at = span.end
+        if len(found) >= MAX_VALUES:
+            break
+    return _with_days(text, found)
+
+
+def masked(text: str, spans: Sequence[Span]) -> str:
+    """The text with a blank in the place of each value."""
+    if not spans:
+        return text
+    kept, at = [], 0
+    for span in spans:
+        kept.append(text[at : span.start])
+        at = span.end
+    kept.append(text[at:])
+    return BLANK.join(kept)
+
+
+def _value(text: str, digit: int, floor: int) -> Span:
+    """The value that the digit belongs to; nothing of it lies in front of `floor`."""
+    if digit > floor and text[digit - 1] in " \t,.":
+        lead = _BEFORE.search(text, max(floor, digit - _LEAD_CHARS), digit)
+        if lead and lead.end() > lead.start():
+            named = _NAMED.match(text, lead.start())
+            if named and named.end() > digit:
+                return Span(named.start(), named.end(), ValueClass.TIMESTAMP)
+    start = digit
+    while start > floor and text[start - 1] in _IN_WORDS:
+        start -= 1
+    uuid = _UUID.match(text, start) or _UUID.match(text, digit)
+    if uuid:
+        return Span(min(start, uuid.start()), uuid.end(), ValueClass.UUID)
+    if start == digit or not text[digit - 1].isalnum():
+        stamp = _TIMESTAMP.match(text, digit)
+        if stamp:
+            return Span(digit, stamp.end(), ValueClass.TIMESTAMP)
+    word = _WORD.match(text, start)
+    assert word is not None, "a digit is part of a word"
+    return _word(text, start, digit, word.end())
+
+
+def _word(text: str, start: int, digit: int, end: int) -> Span:
+    """A word with a digit in it: an id, or a number with what belongs to it."""
+    word = text[start:end]
+    tail = word.rsplit("=", 1)[-1].rsplit("_", 1)[-1].rsplit("-", 1)[-1]
+    is_hex = _HEX.fullmatch(tail) is not None and not tail.isdigit()
+    if not is_hex and _COUNTED.fullmatch(word):
+        number = _NUMBER.match(text, digit)
+        end = max(end, number.end()) if number else end
+        return Span(start, end, ValueClass.COUNTER)
+    return Span(start, end, ValueClass.ID)
+
+
+def _with_days(text: str, found: list[Span]) -> list[Span]:
+    """The days of the week that stand alone count as times."""
+    at = text.find("day")
+    days: list[Span] = []
+    while at >= 0 and len(days) < MAX_VALUES:
+        for stem in _STEMS:
+            if text.endswith(stem, 0, at):
+                days.append(Span(at - len(stem), at + 3, ValueClass.TIMESTAMP))
+        at = text.find("day", at + 3)
+    if not days:
+        return found
+    merged: list[Span] = []
+    for span in sorted([*found, *days], key=lambda one: (one.start, -one.end)):
+        if not merged or span.start >= merged[-1].end:
+            merged.append(span)
+    return merged
