@@ -23,6 +23,8 @@ from loadtest.report import show
 from loadtest.workloads import (
     caches,
     dflash,
+    doctor,
+    doctor_run,
     engines,
     failover,
     fan_out,
@@ -310,6 +312,9 @@ def run_failover(
     except (LoadTestError, httpx.HTTPError) as error:
         _refuse(error)
     show(told, Console())
+
+
+app.command(doctor.NAME)(doctor_run.run)
 
 
 @app.command(overhead.NAME)

@@ -86,9 +86,12 @@ class History:
                 continue
             run = self._run(key, fresh, 1)
             if _is_meant(fresh, like, sight.shape, run):
-                beyond = sum(one.size for one in self._memory.behind(key, COMPARED))
-                end = fresh.depth + 1 + run
-                return Fault(like, fresh.depth, end, sight.at, beyond if fresh.windows else 0)
+                others = list(self._memory.behind(key, COMPARED))
+                beyond = sum(one.size for one in others) if fresh.windows else 0
+                # Behind the other prompt's end lies its answer, which this one goes on from.
+                has_answer = not fresh.windows and run == len(others)
+                end = fresh.depth + 1 + run + has_answer
+                return Fault(like, fresh.depth, end, sight.at, beyond)
         return None
 
     def _branch(self, fresh: Fresh) -> Fault | None:
@@ -201,9 +204,12 @@ def part_lead(owner: bytes, shape: PartShape) -> bytes:
 
 
 def _is_meant(fresh: Fresh, like: Likeness, old: PartShape, run: int) -> bool:
-    """Whether the part was meant to be the same: no two questions that look alike."""
+    """Whether the part was meant to be the same: no two questions that look alike.
+
+    A talk that goes on behind it, and whose beginning was never seen, was seen otherwise.
+    """
     shape = fresh.shapes[0]
-    if run:
+    if run or (len(fresh.shapes) > 1 and not fresh.windows and like.detail != "text"):
         return True
     if like.detail == "text":
         return shape.head == old.head and shape.tail == old.tail

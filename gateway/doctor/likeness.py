@@ -9,6 +9,7 @@ from gateway.doctor.finding import OF_VALUES, Reason
 from gateway.doctor.shape import BLOCK_CHARS, PartShape, Value
 from gateway.doctor.volatile import ValueClass
 
+FEW_TOOLS = 2
 # The stronger first: a random id may look like a number.
 _STRENGTH = list(ValueClass)
 
@@ -26,6 +27,8 @@ class Likeness:
 def likeness(old: PartShape, new: PartShape) -> Likeness | None:
     """What the new one differs by; None: they are not alike. The narrowest that is equal counts."""
     reason, detail = Reason.TEMPLATE_DRIFT, ""
+    if new.window and _first_block(old, new) >= new.window:
+        return None  # they differ behind what is compared
     if new.form == old.form:
         return Likeness(reason, detail="variables")
     if new.spaced == old.spaced:
@@ -46,9 +49,9 @@ def likeness(old: PartShape, new: PartShape) -> Likeness | None:
 
 
 def tools_changed(old: PartShape, new: PartShape) -> Likeness | None:
-    """Tools that were added or removed, where most of them stayed."""
+    """Tools that were added or removed, where nearly all stayed: else it is another list."""
     before, now = set(old.tools), set(new.tools)
-    if before == now or 2 * len(before & now) < len(before | now):
+    if before == now or len(before ^ now) > max(FEW_TOOLS, len(before | now) // 5):
         return None
     told = f"{len(now - before)}_added_{len(before - now)}_removed"
     return Likeness(Reason.TOOLS_CHANGED, detail=told)

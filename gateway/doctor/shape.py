@@ -69,7 +69,8 @@ class Value:
 class PartShape:
     """What is kept of a part; digests of eight bytes, b"" where there is nothing to tell.
 
-    blocks: checksums of its characters, 64 by 64. tools: a digest of each, keys in order.
+    blocks: checksums of its characters, 64 by 64. tools: a digest of each, keys in order. window:
+    characters that count, of a plain text; 0: all.
     """
 
     form: bytes
@@ -86,6 +87,7 @@ class PartShape:
     num_newlines: int
     num_edges: int
     num_odd: int
+    window: int = 0
 
     @property
     def cost(self) -> int:
@@ -120,8 +122,9 @@ class Shaper:
         if spans:
             unmarked = spacing.unmarked(bare) if has_marks else bare
             blank = _RUNS.sub(BLANK, spacing.squeezed(unmarked))[:window]
-        is_long = part.static and len(blank) >= LONG_CHARS
-        in_order = "{" in text or part.role == "tools"
+        is_tools = part.role == "tools"
+        is_long = part.static and not is_tools and len(blank) >= LONG_CHARS
+        in_order = "{" in text or is_tools
         digest, role = self.digest, part.role
         return PartShape(
             form=digest(role, part.text if window is None else text[:window]),
@@ -138,6 +141,7 @@ class Shaper:
             num_newlines=text.count("\n") + text.count("\r"),
             num_edges=spacing.num_edges(text),
             num_odd=spacing.num_odd(text),
+            window=window or 0,
         )
 
     def _values(self, text: str, spans: Sequence[Span]) -> tuple[Value, ...]:

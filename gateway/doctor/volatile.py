@@ -4,9 +4,9 @@
              ~~~~~~~~~~~~~~~~~~~~~~~~~         ~~~~~~~~       ~~
              timestamp                         id             counter
 
-Only what has a digit in it is looked at (and the days of the week), so that a text costs little
-beyond its numbers. It is liberal: `gpt-4` counts as an id. Values that do not change do no harm,
-since a finding names one that did.
+Only what has a digit in it is looked at (and the days of the week, and long words of mixed case),
+so that a text costs little beyond its numbers. It is liberal: `gpt-4` counts as a value. Those that
+do not change do no harm, since a finding names one that did.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _TIME = (
 )
 _YEAR = r"(?:19|20)\d{2}"
 _DAY = r"(?:3[01]|[12]\d|0?[1-9])"
+_CJK_TIME = r"\d{1,2} ?[:時时点시] ?\d{1,2}(?:[:分분] ?(?:\d{1,2} ?[秒초]?)?)?"
 _AT = rf"(?:(?:T|,?\s(?:at\s)?){_TIME})?"
 _END = r"(?![A-Za-z0-9_]|-[A-Za-z0-9])"
 # At a digit.
@@ -37,12 +38,14 @@ _TIMESTAMP = re.compile(
     + "|".join(
         (
             rf"{_YEAR}[-/.](?:1[0-2]|0?[1-9])[-/.]{_DAY}{_AT}",
-            rf"{_DAY}[./-]{_DAY}[./-](?:19|20)?\d{{2}}{_AT}",
-            rf"{_DAY}(?:st|nd|rd|th)?\.?[ -]{_MONTH}\.?(?:,?[ -]{_YEAR})?{_AT}",
+            rf"{_DAY}[./-]{_DAY}[./-](?:19|20)\d{{2}}{_AT}",
+            rf"[0-3]\d[./-][0-3]\d[./-]\d{{2}}{_AT}",
+            rf"{_YEAR}[年년] ?\d{{1,2}}[月월] ?\d{{1,2}}[日일](?: ?{_CJK_TIME})?",
+            rf"{_DAY}(?:st|nd|rd|th)?\.?(?: of)?[ -]{_MONTH}\.?(?:,?[ -]{_YEAR})?{_AT}",
             rf"{_YEAR}-W\d{{2}}(?:-\d)?",
             rf"{_YEAR}-(?:1[0-2]|0[1-9])",
             _TIME,
-            r"(?:199|20[0-3])\d[01]\d[0-3]\d(?:T?[0-2]\d[0-5]\d[0-5]\dZ?)?",
+            r"(?:199|20[0-3])\d[01]\d[0-3]\d(?:[T_-]?[0-2]\d[0-5]\d[0-5]\dZ?)?",
             # Seconds, or thousandths, millionths and so on, from 2014 to 2033.
             r"1[4-9]\d{8}(?:\.\d{1,9}|\d{3}|\d{6}|\d{9})?",
         )
@@ -58,6 +61,7 @@ _NAMED = re.compile(
     rf"|{_TIMESTAMP.pattern})" + _END
 )
 _BEFORE = re.compile(rf"\b(?:{_WEEKDAY}\.?,?\s+)?(?:{_MONTH}\.?\s+)?$")
+UUID_CHARS = 36
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(?![0-9a-fA-F])")
 _NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)|\d+(?:\.\d+)*")
 _WORD = re.compile(r"[A-Za-z0-9_+/=-]+")
@@ -65,6 +69,9 @@ _COUNTED = re.compile(r"[A-Za-z]*[-_=+/]*[\d/=_+-]+[A-Za-z]{0,3}")
 _HEX = re.compile(r"[0-9a-fA-F]{8,}")
 _DIGITS = re.compile(r"\d+")
 _IN_WORDS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+/=-")
+_LONG = re.compile(r"[A-Za-z_+/=-]{16,}")
+_CHANGES = re.compile("(?<=[a-z])[A-Z]|(?<=[A-Z])[a-z]")
+_RANDOM = 0.3
 _STEMS = ("Mon", "Tues", "Wednes", "Thurs", "Fri", "Satur", "Sun")
 _LEAD_CHARS = 28
 
@@ -99,7 +106,7 @@ def values(text: str) -> list[Span]:
         at = span.end
         if len(found) >= MAX_VALUES:
             break
-    return _with_days(text, found)
+    return _merged(found, _without_digits(text))
 
 
 def masked(text: str, spans: Sequence[Span]) -> str:
@@ -125,13 +132,9 @@ def _value(text: str, digit: int, floor: int) -> Span:
     start = digit
     while start > floor and text[start - 1] in _IN_WORDS:
         start -= 1
-    uuid = _UUID.match(text, start) or _UUID.match(text, digit)
-    if uuid:
-        return Span(min(start, uuid.start()), uuid.end(), ValueClass.UUID)
-    if start == digit or not text[digit - 1].isalnum():
-        stamp = _TIMESTAMP.match(text, digit)
-        if stamp:
-            return Span(digit, stamp.end(), ValueClass.TIMESTAMP)
+    is_apart = start == digit or not text[digit - 1].isalnum()
+    if is_apart and (stamp := _TIMESTAMP.match(text, digit)):
+        return Span(digit, stamp.end(), ValueClass.TIMESTAMP)
     word = _WORD.match(text, start)
     assert word is not None, "a digit is part of a word"
     return _word(text, start, digit, word.end())
@@ -140,6 +143,8 @@ def _value(text: str, digit: int, floor: int) -> Span:
 def _word(text: str, start: int, digit: int, end: int) -> Span:
     """A word with a digit in it: an id, or a number with what belongs to it."""
     word = text[start:end]
+    if end - start >= UUID_CHARS and (uuid := _UUID.search(word)):
+        return Span(start, start + uuid.end(), ValueClass.UUID)
     tail = word.rsplit("=", 1)[-1].rsplit("_", 1)[-1].rsplit("-", 1)[-1]
     is_hex = _HEX.fullmatch(tail) is not None and not tail.isdigit()
     if not is_hex and _COUNTED.fullmatch(word):
@@ -149,19 +154,29 @@ def _word(text: str, start: int, digit: int, end: int) -> Span:
     return Span(start, end, ValueClass.ID)
 
 
-def _with_days(text: str, found: list[Span]) -> list[Span]:
-    """The days of the week that stand alone count as times."""
+def _without_digits(text: str) -> list[Span]:
+    """The days of the week, which are times, and long words that nobody would write."""
+    found: list[Span] = []
     at = text.find("day")
-    days: list[Span] = []
-    while at >= 0 and len(days) < MAX_VALUES:
+    while at >= 0 and len(found) < MAX_VALUES:
         for stem in _STEMS:
             if text.endswith(stem, 0, at):
-                days.append(Span(at - len(stem), at + 3, ValueClass.TIMESTAMP))
+                found.append(Span(at - len(stem), at + 3, ValueClass.TIMESTAMP))
         at = text.find("day", at + 3)
-    if not days:
+    for word in _LONG.finditer(text):
+        # In a name like `getUserById` case changes seldom, in a random one every other letter.
+        changes = len(_CHANGES.findall(word[0]))
+        if changes >= _RANDOM * (word.end() - word.start()):
+            found.append(Span(word.start(), word.end(), ValueClass.ID))
+    return found
+
+
+def _merged(found: list[Span], more: list[Span]) -> list[Span]:
+    """Both, in order; of two that overlap, the one that begins first."""
+    if not more:
         return found
     merged: list[Span] = []
-    for span in sorted([*found, *days], key=lambda one: (one.start, -one.end)):
+    for span in sorted([*found, *more], key=lambda one: (one.start, -one.end)):
         if not merged or span.start >= merged[-1].end:
             merged.append(span)
     return merged

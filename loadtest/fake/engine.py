@@ -30,7 +30,10 @@ class Pace:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One request. given: tokens of each choice that another worker has told already."""
+    """One request. given: tokens of each choice that another worker has told already.
+
+    is_told: whether the gateway knows what came from the cache.
+    """
 
     request_id: int
     link: object
@@ -45,6 +48,7 @@ class Job:
     cached_tokens: int = 0
     left: float = -1.0
     told: int = 0
+    is_told: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,10 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
                 self._started(token.job, link)
                 output = link.step.outputs.add(request_id=token.job.request_id, choice=token.choice)
                 outputs[token.job, token.choice] = output
+                if not token.job.is_told:
+                    token.job.is_told = True
+                    output.prompt_tokens = token.job.prompt_tokens
+                    output.cached_tokens = token.job.cached_tokens
             output.text += self._identity.token_text
             output.token_ids += struct.pack("<i", token.token_id)
             if token.last:
@@ -211,9 +215,14 @@ def _chain(submit: pb.Submit) -> list[Mark]:
     kind = submit.WhichOneof("prompt")
     if kind == "chat":
         names = {one.num_messages: one.digest for one in submit.boundaries}
-        contents = [message["content"] for message in json.loads(submit.chat.messages)]
-        pieces = [(content.encode(), _size(content)) for content in contents]
-        return _marks(submit.namespace, pieces, names)
+        messages = json.loads(submit.chat.messages)
+        pieces = [(json.dumps(one).encode(), _size_of(one)) for one in messages]
+        # The template's variables and the tools stand in front of everything.
+        start = submit.namespace + submit.chat.template_kwargs
+        if submit.chat.tools:
+            pieces.insert(0, (submit.chat.tools, -(-len(submit.chat.tools) // 4)))
+            names = {place + 1: name for place, name in names.items()}
+        return _marks(start, pieces, names)
     if kind == "text":
         ends = {one.num_chars: one.digest for one in submit.boundaries}
         cuts = _cuts(ends, len(submit.text))
@@ -244,6 +253,14 @@ def _marks(
 def _cuts(ends: dict[int, bytes], length: int) -> list[int]:
     """Where a plain prompt is cut: where a name stands, and every so often."""
     return sorted({0, length, *range(_GRAIN, length, _GRAIN), *(e for e in ends if e < length)})
+
+
+def _size_of(message: dict[str, object]) -> int:
+    """Tokens of a message: of its text, and of what else it says."""
+    content = message.get("content")
+    if isinstance(content, str) and message.keys() <= {"role", "content"}:
+        return _size(content)
+    return max(_size(json.dumps(message)), 1)
 
 
 def _size(text: str) -> int:
