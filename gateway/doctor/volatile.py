@@ -70,8 +70,9 @@ _HEX = re.compile(r"[0-9a-fA-F]{8,}")
 _DIGITS = re.compile(r"\d+")
 _IN_WORDS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+/=-")
 _LONG = re.compile(r"[A-Za-z_+/=-]{16,}")
-_CHANGES = re.compile("(?<=[a-z])[A-Z]|(?<=[A-Z])[a-z]")
-_RANDOM = 0.3
+_CAPITALS = re.compile("[A-Z]{2}")
+_SMALL = re.compile("[a-z]")
+_FEW_SMALL = 3
 _STEMS = ("Mon", "Tues", "Wednes", "Thurs", "Fri", "Satur", "Sun")
 _LEAD_CHARS = 28
 
@@ -164,9 +165,8 @@ def _without_digits(text: str) -> list[Span]:
                 found.append(Span(at - len(stem), at + 3, ValueClass.TIMESTAMP))
         at = text.find("day", at + 3)
     for word in _LONG.finditer(text):
-        # In a name like `getUserById` case changes seldom, in a random one every other letter.
-        changes = len(_CHANGES.findall(word[0]))
-        if changes >= _RANDOM * (word.end() - word.start()):
+        # In a name like `getUserById` no two capitals follow one another; CONSTANTS have no others.
+        if _CAPITALS.search(word[0]) and len(_SMALL.findall(word[0])) >= _FEW_SMALL:
             found.append(Span(word.start(), word.end(), ValueClass.ID))
     return found
 

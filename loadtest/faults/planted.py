@@ -195,6 +195,14 @@ _TEMPLATES = (
 )
 
 
+_VARIABLES: tuple[dict[str, object], ...] = (
+    {},
+    {"enable_thinking": False},
+    {"enable_thinking": True},
+    {"date": "2026-11-30"},
+)
+
+
 def template_drift(writer: Writer) -> Case:
     """Other variables for the template, another template, or one sentence of it edited."""
     rng, system, talk = writer.rng, writer.system(), writer.talk(0)
@@ -204,10 +212,8 @@ def template_drift(writer: Writer) -> Case:
         told = {"system": f"{system}\n\n{writer.system()}", "user": str(talk[0]["content"])}
         return _case("template_drift", text(second.format(**told)), (text(first.format(**told)),))
     if kind == "variables":
-        first, second = rng.sample(
-            ({}, {"enable_thinking": False}, {"enable_thinking": True}, {"date": "2026-11-30"}), 2
-        )
-        warm, judged = chat(system, talk, kwargs=first), chat(system, talk, kwargs=second)
+        one, other = rng.sample(_VARIABLES, 2)
+        warm, judged = chat(system, talk, kwargs=one), chat(system, talk, kwargs=other)
         return _case("template_drift", judged, (warm,))
     lines = system.split("\n")
     middle = len(lines) // 2

@@ -21,6 +21,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from gateway.assembly import Gateway, build
 from gateway.config import (
     BreakerConfig,
+    DoctorConfig,
     ForeignConfig,
     GatewayConfig,
     LimitConfig,
@@ -79,6 +80,7 @@ class GatewaySettings(TypedDict, total=False):
     foreign: tuple[ForeignConfig, ...]
     retries: RetryConfig
     breaker: BreakerConfig
+    doctor: DoctorConfig
     redis: RedisConfig
     quota: QuotaConfig
     keep_alive_s: float

@@ -213,7 +213,8 @@ FAULTS: tuple[Fault, ...] = (
     tags.fault(
         "eviction of a boundary not told",
         "Others believe for ever that it is cached.",
-        "                self._emit(EventKind.EVICTED, digest, num_tokens, by_another=by_another)\n",
+        "                self._emit(EventKind.EVICTED, digest, num_tokens, by_another=by_another)"
+        "\n",
         "",
     ),
     tags.fault(
