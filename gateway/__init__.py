@@ -11,6 +11,7 @@ Read in this order:
     http        OpenAI in and out; the admin API
     job         a request understood: what each worker is asked, for whom
     queueing    who is next, and the credit that ends a wait
+    doctor      why a prompt missed the cache
     routing     which worker, and why
     fleet       the workers: links, views, discovery, breakers, foreign servers
     tenancy     who asks, what they may, and what it costs

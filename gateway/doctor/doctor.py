@@ -34,6 +34,8 @@ from gateway.routing.prefix import Chain
 
 # Of one prompt: parts that are given a shape, characters in them, and parts that are remembered.
 MAX_SHAPES = 64
+# A longer prompt takes milliseconds to take apart, in which nothing else is done.
+MAX_PROMPT_BYTES = 1024 * 1024
 MAX_SHAPED_CHARS = 49_152
 MAX_NOTED = 256
 # Parts from the end whose use is noted, besides the first ones.
@@ -134,7 +136,8 @@ class Doctor:
             seen = Seen(sight.worker, sight.incarnation, sight.at, sight.computed)
         new, outcome = None, ""
         if depth < len(digests) and asked.parts is not None:
-            outcome = "made" if self.allowance.take(now) else "left_out"
+            is_read = asked.chain.num_bytes <= MAX_PROMPT_BYTES and self.allowance.take(now)
+            outcome = "made" if is_read else "left_out"
             if outcome == "made":
                 new = self._examined(asked, owner, depth, asked.parts())
         self._remember(asked, Place(owner, depth), new, now)

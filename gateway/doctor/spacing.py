@@ -7,7 +7,6 @@ unmarked    besides, none of the marks that a chat template puts between message
 from __future__ import annotations
 
 import re
-import unicodedata
 
 _INVISIBLE = dict.fromkeys(map(ord, "\ufeff\u200b\u200c\u200d\u2060\u00ad\u200e\u200f"))
 # Besides the no-break space, which is white space all the same.
@@ -20,7 +19,8 @@ _ROLE = r"(?:\s*(?:system|user|assistant|model|developer|tool|human)\b)?"
 _MARKS = re.compile(
     rf"<\|[A-Za-z_]+\|>{_ROLE}|<(?:start|end)_of_turn>{_ROLE}"
     r"|\[/?[A-Z][A-Z_]+\]|<</?SYS>>"
-    r"|^\s*(?:#{1,3}\s*)?(?:System|Human|User|Assistant|AI|Instruction|Response|Input)\s*:",
+    r"|^[ \t]*(?:#{1,3}[ \t]*)?"
+    r"(?:System|Human|User|Assistant|AI|Instruction|Response|Input)[ \t]*:",
     re.MULTILINE,
 )
 
@@ -28,7 +28,7 @@ _MARKS = re.compile(
 def squeezed(text: str) -> str:
     """The text without white space, invisible characters and marks of beginning or end."""
     if not text.isascii():
-        text = unicodedata.normalize("NFC", text.translate(_INVISIBLE))
+        text = text.translate(_INVISIBLE)
     if "<" in text or "[" in text:
         text = _EDGES.sub("", text)
     return "".join(text.split())

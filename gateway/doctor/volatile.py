@@ -20,6 +20,8 @@ from dataclasses import dataclass
 BLANK = "\x01"
 # A text of numbers only is no prose; beyond so many they stay as they are.
 MAX_VALUES = 512
+# A longer word is not looked into: patterns may go back and forth in it.
+MAX_WORD = 256
 
 _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _WEEKDAY = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*"
@@ -144,6 +146,8 @@ def _value(text: str, digit: int, floor: int) -> Span:
 def _word(text: str, start: int, digit: int, end: int) -> Span:
     """A word with a digit in it: an id, or a number with what belongs to it."""
     word = text[start:end]
+    if len(word) > MAX_WORD:
+        return Span(start, end, ValueClass.ID)
     if end - start >= UUID_CHARS and (uuid := _UUID.search(word)):
         return Span(start, start + uuid.end(), ValueClass.UUID)
     tail = word.rsplit("=", 1)[-1].rsplit("_", 1)[-1].rsplit("-", 1)[-1]

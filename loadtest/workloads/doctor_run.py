@@ -6,6 +6,7 @@ import asyncio
 import random
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,7 @@ from loadtest.errors import LoadTestError
 from loadtest.faults import real
 from loadtest.faults.planted import Case, cases
 from loadtest.report import show
-from loadtest.workloads import doctor
+from loadtest.workloads import doctor, doctor_cost
 
 # What a real fleet is tried with: nothing that takes a second worker or fills a cache.
 FLEET_KINDS = ("timestamp", "whitespace", "tool_order", "history_truncated", "never_seen", "hit")
@@ -47,7 +48,9 @@ def run(
     for case, header in outcome.wrong[:tell]:
         console.print(f"{case.kind}: {header}", highlight=False, markup=False)
         console.print(f"    {case.judged.body!s:.300}", highlight=False, markup=False)
-    show(doctor.report(outcome), Console())
+    report = doctor.report(outcome)
+    costs = asdict(doctor_cost.measure(seed))
+    show(replace(report, summary={**report.summary, **costs}), Console())
 
 
 def _recorded(folder: Path, seed: int, limit: int = 200, num_faulty: int = 20) -> Iterator[Case]:

@@ -7,6 +7,7 @@ from tests.planted.apart import FAULTS as APART
 from tests.planted.caches import FAULTS as CACHES
 from tests.planted.chart import FAULTS as CHART
 from tests.planted.computing import FAULTS as COMPUTING
+from tests.planted.doctor import FAULTS as DOCTOR
 from tests.planted.fault import Fault
 from tests.planted.gpu import FAULTS as GPU
 from tests.planted.grammar import FAULTS as GRAMMAR
@@ -35,4 +36,5 @@ FAULTS: tuple[Fault, ...] = (
     *GPU,
     *LONG,
     *APART,
+    *DOCTOR,
 )

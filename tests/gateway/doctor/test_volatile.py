@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from gateway.doctor.shape import SHORT, PartText, Shaper
 from gateway.doctor.spacing import squeezed, unmarked
 from gateway.doctor.volatile import MAX_VALUES, masked, values
 from loadtest.faults import values as forms
@@ -70,3 +71,24 @@ def test_a_templates_marks_go_with_the_roles_that_they_name() -> None:
     first = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>"
     second = "[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST]"
     assert squeezed(unmarked(first)) == squeezed(unmarked(second)) == "Bebrief.Hi"
+
+
+HOSTILE = {
+    "dashes": "-" * 32_000 + "1abcdef",
+    "lines": "\n" * 32_000 + ":",
+    "digits": "1" * 32_000,
+    "months": "Jan " * 8000,
+    "letters and digits": "a1" * 16_000,
+    "marks": "<|" * 16_000,
+    "times": "12:" * 10_000,
+    "a date and space": "Jan 1" + " " * 32_000,
+    "hex": "0aB" * 10_000,
+    "accents": "e\u0301\u0323" * 9000,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_text_takes_no_longer_than_another(text: str) -> None:
+    """A pattern that goes back and forth would take minutes."""
+    shape = Shaper(b"k").shape(PartText("m", "user", text))
+    assert len(shape.form) == SHORT
