@@ -271,7 +271,8 @@ class Doctor:
     def _plain(self, visit: Visit, served: Served, now: float) -> Finding:
         """Nothing is wrong: it came from the cache, or is new."""
         if visit.seen is not None:
-            reason = Reason.HIT if served.cached_tokens else Reason.TOO_SHORT
+            missed = Reason.TOO_SHORT if visit.asked.is_whole else Reason.UNEXPLAINED
+            reason = Reason.HIT if served.cached_tokens else missed
             return Finding(reason, age_s=now - visit.seen.at)
         if served.cached_tokens * 2 >= served.prompt_tokens > 0:
             return Finding(Reason.HIT)

@@ -33,6 +33,10 @@ class Fleetwide(Protocol):
         ...
 
 
+# A prompt without an output for so long was given up, and brings nothing.
+MAX_COMPUTING_S = 120.0
+
+
 @dataclass(frozen=True, slots=True)
 class Served:
     """A prompt's first output. route: why it went to that worker. has_cache: whether it has one."""
@@ -80,11 +84,12 @@ def whereabouts(
     if left is not None:
         detail = "by_another" if left.by_another else "by_own"
         return Whereabouts(Reason.EVICTED, detail, now - left.at)
-    if not seen.computed:
-        return Whereabouts(Reason.STILL_COMPUTING, age_s=age_s)
-    if moved:
-        return Whereabouts(Reason.OTHER_WORKER, served.route, age_s)
-    return Whereabouts(Reason.UNEXPLAINED, age_s=age_s)
+    if seen.computed:
+        reason = Reason.OTHER_WORKER if moved else Reason.UNEXPLAINED
+        return Whereabouts(reason, served.route if moved else "", age_s)
+    if age_s > MAX_COMPUTING_S:
+        return Whereabouts(Reason.NEVER_SEEN, "never_computed", age_s)
+    return Whereabouts(Reason.STILL_COMPUTING, age_s=age_s)
 
 
 def _departure(

@@ -43,10 +43,13 @@ _TIMESTAMP = re.compile(
             rf"{_DAY}[./-]{_DAY}[./-](?:19|20)\d{{2}}{_AT}",
             rf"[0-3]\d[./-][0-3]\d[./-]\d{{2}}{_AT}",
             rf"{_YEAR}[年년] ?\d{{1,2}}[月월] ?\d{{1,2}}[日일](?: ?{_CJK_TIME})?",
-            rf"{_DAY}(?:st|nd|rd|th)?\.?(?: of)?[ -]{_MONTH}\.?(?:,?[ -]{_YEAR})?{_AT}",
+            # As logs of web servers have it.
+            rf"{_DAY}/{_MONTH}/{_YEAR}:{_TIME}",
+            rf"{_DAY}(?:st|nd|rd|th)?\.?(?: of)?[ /-]{_MONTH}\.?(?:,?[ /-]{_YEAR})?{_AT}",
             rf"{_YEAR}-W\d{{2}}(?:-\d)?",
             rf"{_YEAR}-(?:1[0-2]|0[1-9])",
             _TIME,
+            r"(?:1[0-2]|[1-9])\s?[AaPp]\.?[Mm]\b",
             r"(?:199|20[0-3])\d[01]\d[0-3]\d(?:[T_-]?[0-2]\d[0-5]\d[0-5]\dZ?)?",
             # Seconds, or thousandths, millionths and so on, from 2014 to 2033.
             r"1[4-9]\d{8}(?:\.\d{1,9}|\d{3}|\d{6}|\d{9})?",
@@ -65,6 +68,10 @@ _NAMED = re.compile(
 _BEFORE = re.compile(rf"\b(?:{_WEEKDAY}\.?,?\s+)?(?:{_MONTH}\.?\s+)?$")
 UUID_CHARS = 36
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(?![0-9a-fA-F])")
+# An address: of a network card, or of version 6.
+_GROUPS = re.compile(
+    r"(?<![0-9A-Za-z])(?:[0-9a-fA-F]{1,4}::?){3,7}[0-9a-fA-F]{1,4}(?![0-9A-Za-z:])"
+)
 _NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)|\d+(?:\.\d+)*")
 _WORD = re.compile(r"[A-Za-z0-9_+/=-]+")
 _COUNTED = re.compile(r"[A-Za-z]*[-_=+/]*[\d/=_+-]+[A-Za-z]{0,3}")
@@ -135,6 +142,11 @@ def _value(text: str, digit: int, floor: int) -> Span:
     start = digit
     while start > floor and text[start - 1] in _IN_WORDS:
         start -= 1
+    at = max(floor, start - _LEAD_CHARS)
+    if ":" in text[at:start] or text[digit : digit + 6].find(":") > 0:
+        groups = _GROUPS.search(text, at, digit + 48)
+        if groups and groups.start() <= digit < groups.end():
+            return Span(groups.start(), groups.end(), ValueClass.ID)
     is_apart = start == digit or not text[digit - 1].isalnum()
     if is_apart and (stamp := _TIMESTAMP.match(text, digit)):
         return Span(digit, stamp.end(), ValueClass.TIMESTAMP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -80,7 +81,9 @@ class Scene:
         self.chain = chat_chain(Scope(model, namespace), messages, tools, how.get("kwargs"))
         encoded = msgspec.json.encode(messages)
         self.now += 1
-        asked = Asked(tenant, model, namespace, self.chain, lambda: ChatParts(encoded, tools))
+        parts = partial(ChatParts, encoded, tools)
+        whole = how.get("is_whole", True)
+        asked = Asked(tenant, model, namespace, self.chain, parts if whole else None, whole)
         return self.doctor.asked(asked, self.now)
 
     def text(self, text: str, **how: Any) -> Finding:

@@ -146,6 +146,14 @@ def test_talks_that_go_on_raise_no_alarm_whatever_they_share() -> None:
             messages += [ANSWER, user(f"It was number {number}, as I told you.")]
 
 
+def test_two_questions_that_differ_in_a_number_are_two_questions() -> None:
+    scene = Scene()
+    asked = "did not come, though it was paid for weeks ago and nobody at the desk knew of it. " * 2
+    for number in (4711, 4712):
+        finding = scene.chat([system(LONG), user(f"My order {number} {asked}")], cached=len(LONG))
+    assert finding.reason is Reason.HIT
+
+
 def test_another_tenants_prompts_are_never_told_of() -> None:
     scene = Scene()
     scene.chat([system(f"Turn 1. {LONG}"), Q1], tenant="a", namespace=b"shared")
@@ -192,6 +200,21 @@ def test_a_prompt_whose_twin_is_still_computed_says_so() -> None:
     scene.asked([system(LONG), Q1])
     assert scene.chat([system(LONG), Q1]).reason is Reason.STILL_COMPUTING
     assert scene.chat([system(LONG), Q1]).reason is Reason.UNEXPLAINED
+
+
+def test_a_prompt_whose_twin_never_had_an_output_is_as_good_as_new() -> None:
+    scene = Scene()
+    scene.asked([system(LONG), Q1])
+    scene.now += 1000
+    finding = scene.chat([system(LONG), Q1])
+    assert (finding.reason.value, finding.detail) == ("never_seen", "never_computed")
+
+
+def test_of_a_program_only_its_beginning_is_known() -> None:
+    scene = Scene()
+    scene.chat([system(LONG), Q1], is_whole=False)
+    assert scene.chat([system(LONG), Q1], is_whole=False, cached=40).reason is Reason.HIT
+    assert scene.chat([system(LONG), Q1], is_whole=False).reason is Reason.UNEXPLAINED
 
 
 def test_a_prompt_shorter_than_a_page_is_too_short() -> None:
