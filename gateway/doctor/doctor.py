@@ -149,9 +149,6 @@ class Doctor:
     def answered(self, visit: Visit, served: Served, now: float) -> Finding:
         """Why the prompt came from a cache, or did not; it is noted for its tenant."""
         finding = self._finding(visit, served, now)
-        finding = replace(
-            finding, cached_tokens=served.cached_tokens, prompt_tokens=served.prompt_tokens
-        )
         digests = visit.asked.chain.digests
         for at in _touched(len(digests), visit.depth):
             sight = self.memory.get(visit.owner + digests[at])
@@ -194,16 +191,19 @@ class Doctor:
         beginning = digests[depth - 1] if depth else b""
         is_text = first.window is not None
         fresh = Fresh(owner, beginning, depth, shapes, parts.num_static, is_text)
-        fault = self._history.fault(fresh) or self._kin(asked, depth, shapes[0])
+        fault = self._history.fault(fresh)
+        if fault is None and not depth:
+            fault = self._kin(asked, owner, shapes[0])
         return _New(shapes, names, fault, self._excerpt(first, fault))
 
-    def _kin(self, asked: Asked, depth: int, shape: PartShape) -> Fault | None:
+    def _kin(self, asked: Asked, owner: bytes, shape: PartShape) -> Fault | None:
         """The same beginning under another namespace of the tenant, or of another model."""
-        if depth or shape.num_chars < TELLING_CHARS:
+        if shape.num_chars < TELLING_CHARS:
             return None
         for lead, like in zip(self._kin_leads(asked, shape), (_NAMESPACE, _MODEL), strict=True):
-            sight = self.memory.get(self.memory.lead(lead))
-            if sight is not None:
+            key = self.memory.lead(lead)
+            sight = self.memory.get(key)
+            if sight is not None and not key.startswith(owner):
                 return Fault(like, 0, 1, sight.at)
         return None
 
@@ -250,7 +250,7 @@ class Doctor:
 
     def _finding(self, visit: Visit, served: Served, now: float) -> Finding:
         if not served.has_cache:
-            return Finding(Reason.CACHE_OFF)
+            return Finding(Reason.CACHE_OFF, served.cached_tokens, served.prompt_tokens)
         missing, is_unserved = self._missing(visit, served)
         lost = self._lost(visit, served)
         if is_unserved and missing >= lost and visit.seen is not None:
@@ -259,26 +259,34 @@ class Doctor:
             worker = visit.seen.worker
             return Finding(
                 found.reason,
+                served.cached_tokens,
+                served.prompt_tokens,
                 detail=found.detail,
                 age_s=found.age_s,
                 lost_tokens=missing,
                 worker=worker,
             )
         if lost and visit.fault is not None:
-            return _of_fault(visit, visit.fault, lost, now)
+            return replace(
+                _of_fault(visit, visit.fault, lost, now),
+                cached_tokens=served.cached_tokens,
+                prompt_tokens=served.prompt_tokens,
+            )
         return self._plain(visit, served, now)
 
     def _plain(self, visit: Visit, served: Served, now: float) -> Finding:
         """Nothing is wrong: it came from the cache, or is new."""
+        cached, prompt = served.cached_tokens, served.prompt_tokens
         if visit.seen is not None:
             missed = Reason.TOO_SHORT if visit.asked.is_whole else Reason.UNEXPLAINED
-            reason = Reason.HIT if served.cached_tokens else missed
-            return Finding(reason, age_s=now - visit.seen.at)
-        if served.cached_tokens * 2 >= served.prompt_tokens > 0:
-            return Finding(Reason.HIT)
-        lost = max(served.prompt_tokens - served.cached_tokens, 0)
+            reason = Reason.HIT if cached else missed
+            return Finding(reason, cached, prompt, age_s=now - visit.seen.at)
+        if cached * 2 >= prompt > 0:
+            return Finding(Reason.HIT, cached, prompt)
+        lost = max(prompt - cached, 0)
         is_left_out = visit.outcome == "left_out"
-        return Finding(Reason.UNEXAMINED if is_left_out else Reason.NEVER_SEEN, lost_tokens=lost)
+        reason = Reason.UNEXAMINED if is_left_out else Reason.NEVER_SEEN
+        return Finding(reason, cached, prompt, lost_tokens=lost)
 
     def _missing(self, visit: Visit, served: Served) -> tuple[int, bool]:
         """Tokens of what was seen that did not come from the cache, and whether they count."""

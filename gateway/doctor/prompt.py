@@ -88,7 +88,7 @@ class TextParts:
         lead = self._places[0]
         # Half again as much, since space is not counted.
         text = self._text[start : start + lead + lead // 2]
-        return PartText("prompt", "text", text, window=lead * 7 // 8)
+        return PartText("prompt", "text", text, window=lead * 15 // 16)
 
 
 def _is_static(raw: msgspec.Raw) -> bool:

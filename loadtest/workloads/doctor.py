@@ -39,6 +39,8 @@ MODEL = "fake-model"
 CACHE_TOKENS = 100_000_000
 SMALL_CACHE_TOKENS = 160_000
 START_TIMEOUT_S = 60.0
+# A real worker on a busy machine takes its time.
+TIMEOUT_S = 600.0
 CLEAN = ("hit", "never_seen")
 TENANTS: dict[str, dict[str, object]] = {
     "plain": {"policy": {"name": "dedicated", "workers": ["w0"]}},
@@ -116,7 +118,7 @@ async def judge(target: Target, cases: Sequence[Case], at_once: int = 8) -> Outc
     Cases that depend on a worker's whole cache, or on whose turn it is, go one by one.
     """
     outcome, gate = Outcome(), asyncio.Semaphore(at_once)
-    async with httpx.AsyncClient(base_url=target.url, timeout=120, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=target.url, timeout=TIMEOUT_S, trust_env=False) as http:
 
         async def one(case: Case) -> None:
             async with gate:
@@ -204,7 +206,8 @@ def serving_fleet(model: str) -> Iterator[Target]:
     """Yields a gateway before one real worker. Raises FleetFailed."""
     settings = gateway_settings() | {"tenants": _tenants({"plain": {}})}
     lines = [f"{name}: {msgspec.json.encode(value).decode()}" for name, value in settings.items()]
-    wish = PartsWish(model, num_workers=1, threads=2, gateway_settings="\n".join(lines))
+    told = "\n".join(lines)
+    wish = PartsWish(model, 1, threads=2, kv_memory="1GiB", gateway_settings=told)
     with running(wish) as parts:
         yield Target(parts.urls[0], Client(parts.urls[0], key_of("plain")).first_model())
 

@@ -177,6 +177,15 @@ def test_a_plain_prompt_with_a_time_in_front_is_found_though_all_of_it_moved() -
     assert told(finding) == ("timestamp", "prompt:6")
 
 
+def test_a_change_at_the_end_of_a_window_is_no_change_of_the_namespace() -> None:
+    scene = Scene()
+    text = f"{LONG} {LONG} {LONG}"
+    for at in (1000, 1015):
+        scene.text(text)
+        finding = scene.text(f"{text[:at]}  {text[at:]}")
+        assert finding.reason in (Reason.NEVER_SEEN, Reason.WHITESPACE)
+
+
 def test_what_was_seen_and_is_not_in_a_cache_is_looked_for() -> None:
     scene = Scene()
     prompt = [system(LONG), Q1]
