@@ -89,6 +89,7 @@ bench: $(STAMP)  ## Kernels, caches, routing, tenants, failover, overhead (half 
 	$(BIN)/python -m loadtest routing
 	$(BIN)/python -m loadtest failover
 	$(BIN)/python -m loadtest overhead --routers pando,direct
+	$(BIN)/python -m loadtest doctor
 	$(BIN)/python -m loadtest shared-prefix $(ARGS)
 
 gpu-check: $(STAMP)  ## What a GPU's kernels give, how fast, beside the reference (under 8 minutes); ARGS=--rehearse: on the CPU

@@ -17,7 +17,7 @@ from loadtest.errors import LoadTestError
 from loadtest.faults import real
 from loadtest.faults.planted import Case, cases
 from loadtest.report import show
-from loadtest.workloads import doctor, doctor_cost
+from loadtest.workloads import doctor, doctor_beside, doctor_cost
 
 # What a real fleet is tried with: nothing that takes a second worker or fills a cache.
 FLEET_KINDS = ("timestamp", "whitespace", "tool_order", "history_truncated", "never_seen", "hit")
@@ -32,6 +32,9 @@ def run(
     fleet: Annotated[
         str, typer.Option(help="A model: a worker that runs it, in place of fake ones.")
     ] = "",
+    beside: Annotated[
+        int, typer.Option(min=0, help="Turns of a gateway with and one without the doctor.")
+    ] = 0,
     tell: Annotated[int, typer.Option(help="Cases named wrong that are shown.")] = 5,
 ) -> None:
     """Plant faults in prompts by seed; the gateway's doctor should name each."""
@@ -50,6 +53,8 @@ def run(
         console.print(f"    {case.judged.body!s:.300}", highlight=False, markup=False)
     report = doctor.report(outcome)
     costs = asdict(doctor_cost.measure(seed))
+    if beside:
+        costs |= asdict(doctor_beside.measure(beside))
     show(replace(report, summary={**report.summary, **costs}), Console())
 
 
