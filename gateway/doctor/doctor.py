@@ -80,8 +80,8 @@ class Asked:
 class Visit:
     """A prompt between question and answer. depth: boundaries of it that were seen before.
 
-    outcome: of the examination, `made` or `left_out`; "" where nothing was to be looked at. name:
-    of the part with the fault.
+    outcome: of the examination, `made`, `left_out` or `too_long`; "" where nothing was to be looked
+    at. name: of the part with the fault.
     """
 
     asked: Asked
@@ -136,11 +136,15 @@ class Doctor:
             seen = Seen(sight.worker, sight.incarnation, sight.at, sight.computed)
         new, outcome = None, ""
         if depth < len(digests) and asked.parts is not None:
-            is_read = asked.chain.num_bytes <= MAX_PROMPT_BYTES and self.allowance.take(now)
-            outcome = "made" if is_read else "left_out"
-            if outcome == "made":
-                new = self._examined(asked, owner, depth, asked.parts())
-        self._remember(asked, Place(owner, depth), new, now)
+            if asked.chain.num_bytes > MAX_PROMPT_BYTES:
+                outcome = "too_long"
+            elif self.allowance.take(now):
+                outcome, new = "made", self._examined(asked, owner, depth, asked.parts())
+            else:
+                outcome = "left_out"
+        self.memory.use([owner + digests[at] for at in _touched(depth, depth)], now)
+        if outcome != "left_out":  # else its next request would find it seen, and without a shape
+            self._remember(asked, Place(owner, depth), new, now)
         if new is None or new.fault is None:
             return Visit(asked, owner, depth, seen, None, outcome)
         name = _INSTEAD.get(new.fault.like.detail) or new.names[new.fault.part - depth]
@@ -220,10 +224,9 @@ class Doctor:
         return part.text[max(place - _EXCERPT // 2, 0) : place + _EXCERPT]
 
     def _remember(self, asked: Asked, place: Place, new: _New | None, now: float) -> None:
-        """Every part of the prompt was seen now; those that are new can be found."""
+        """Every new part of the prompt was seen now and can be found."""
         memory, chain, owner = self.memory, asked.chain, place.owner
         digests, depth = chain.digests, place.depth
-        memory.use([owner + digests[at] for at in _touched(depth, depth)], now)
         before = owner + digests[depth - 1] if depth else b""
         for index in range(depth, min(len(digests), depth + MAX_NOTED)):
             key, offset = owner + digests[index], index - depth
@@ -284,8 +287,8 @@ class Doctor:
         if cached * 2 >= prompt > 0:
             return Finding(Reason.HIT, cached, prompt)
         lost = max(prompt - cached, 0)
-        is_left_out = visit.outcome == "left_out"
-        reason = Reason.UNEXAMINED if is_left_out else Reason.NEVER_SEEN
+        is_known = visit.outcome in ("", "made")
+        reason = Reason.NEVER_SEEN if is_known else Reason.UNEXAMINED
         return Finding(reason, cached, prompt, lost_tokens=lost)
 
     def _missing(self, visit: Visit, served: Served) -> tuple[int, bool]:

@@ -246,7 +246,25 @@ def test_more_than_may_be_examined_is_left_out_and_said() -> None:
     for number in range(2):
         assert scene.chat([system(f"Turn {number}. {LONG}"), Q1]).reason is Reason.UNEXAMINED
     assert scene.chat([system(f"Turn 1. {LONG}"), Q1], cached=10_000).reason is Reason.HIT
-    assert (scene.doctor.allowance.num_taken, scene.doctor.allowance.num_refused) == (0, 2)
+    assert (scene.doctor.allowance.num_taken, scene.doctor.allowance.num_refused) == (0, 3)
+
+
+def test_what_was_left_out_is_looked_at_with_its_next_request() -> None:
+    scene = Scene(DoctorSettings(examinations_per_s=1))
+    prompts = [[system(f"Turn {number}. {LONG}"), Q1] for number in (1, 2, 3)]
+    scene.asked(prompts[0])
+    scene.now -= 1
+    assert scene.chat(prompts[1]).reason is Reason.UNEXAMINED
+    assert scene.chat(prompts[1]).reason is Reason.COUNTER
+
+
+def test_a_prompt_that_is_too_long_is_known_by_its_chain() -> None:
+    scene = Scene()
+    huge = [system("x" * 1_100_000), Q1]
+    assert scene.chat(huge).reason is Reason.UNEXAMINED
+    assert scene.chat(huge, cached=2_000_000).reason is Reason.HIT
+    assert scene.chat(huge, worker="w1", route="miss").reason is Reason.OTHER_WORKER
+    assert scene.doctor.allowance.num_taken == 0
 
 
 def test_text_is_told_only_where_it_may_be() -> None:
