@@ -77,7 +77,7 @@ def shares(query: torch.Tensor, keys: torch.Tensor, params: AttentionParams) -> 
     if params.softcap is not None:
         score = params.softcap * torch.tanh(score / params.softcap)
     weight = score.flatten(0, 1).softmax(-1)
-    return torch.stack([part.sum(-1) for part in weight.split(TILE, dim=-1)], dim=-1)
+    return torch.stack([part.sum(-1) for part in torch.split(weight, TILE, dim=-1)], dim=-1)
 
 
 def choose(

@@ -108,7 +108,7 @@ def _reading_cases(shape: KVShape, heads: int, params: AttentionParams) -> Itera
         constants = {**reading, **sizes, "CHOSEN": chosen, "LANES": TILE}
         yield Case(decode.segment_kernel, label + more, shape, constants)
     common = launch.constants_of(shape, heads)
-    weighing = {**common, **launch.worth_constants(params)}
+    weighing = {**common, **launch.worth_constants(shape, params)}
     yield Case(dflash.worth_kernel, "worth" + more, shape, weighing)
 
 

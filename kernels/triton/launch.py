@@ -30,7 +30,6 @@ TL_DTYPES = {
 }
 
 MERGED = ("HEADS", "KV_HEADS", "D", "DP")  # what merge_kernel is compiled for
-WORTH_TILES = 8  # tiles that a program of worth_kernel weighs
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +184,8 @@ def _choose(call: Call, tables: Tables, width: int) -> torch.Tensor:
     size = (tables.room.sparse, call.shape.num_kv_heads, call.heads, width)
     peaks, masses = (torch.empty(size, device=call.query.device) for _ in range(2))
     rows, sparse = tables.view("rows"), tables.view("sparse")
-    worth_kernel[(*size[:2], triton.cdiv(width, WORTH_TILES))](
+    weighing = worth_constants(call.shape, call.params)
+    worth_kernel[(*size[:2], triton.cdiv(width, weighing["N"]))](
         call.query,
         call.pool.codes,
         call.pool.code_scales,
@@ -200,12 +200,13 @@ def _choose(call: Call, tables: Tables, width: int) -> torch.Tensor:
         call.params.scale,
         call.params.softcap or 1.0,
         **constants_of(call.shape, call.heads),
-        **worth_constants(call.params),
+        **weighing,
     )
     contexts = rows.view(-1, 4)[sparse.clamp(min=0).long(), 3]
     return most_worth(worth_of(peaks, masses, contexts), width)
 
 
-def worth_constants(params: AttentionParams) -> dict[str, Any]:
-    """Returns what worth_kernel is compiled for besides."""
-    return {"N": WORTH_TILES, "LANES": TILE, "CAPPED": params.softcap is not None}
+def worth_constants(shape: KVShape, params: AttentionParams) -> dict[str, Any]:
+    """Returns what worth_kernel is compiled for besides. N: tiles that a program weighs."""
+    count = 512 // max(64, padded(shape.head_dim))
+    return {"N": count, "LANES": TILE, "CAPPED": params.softcap is not None}

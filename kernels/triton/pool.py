@@ -62,7 +62,7 @@ def make_pool(shape: KVShape, device: str) -> Pool:
         width = (shape.head_dim + 1) // 2
         codes = torch.zeros(*pages, shape.page_size, width, dtype=torch.uint8, device=device)
         code_scales = torch.zeros(*pages, shape.page_size, device=device)
-    return Pool(keys, values, *scales, codes, code_scales)
+    return Pool(keys, values, scales[0], scales[1], codes, code_scales)
 
 
 def _check(shape: KVShape) -> None:
