@@ -13,6 +13,7 @@ import httpx
 import typer
 from rich.console import Console
 
+from loadtest.chaos.command import run_chaos
 from loadtest.client import Client
 from loadtest.errors import LoadTestError
 from loadtest.fleet import FleetWish, started
@@ -51,6 +52,7 @@ TRACES = ROOT / "loadtest" / "data"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 progress = Console(stderr=True)
+app.command("chaos")(run_chaos)
 
 
 @app.callback()
