@@ -28,7 +28,7 @@ from typing import Protocol
 
 from worker.cache.boundaries import BoundaryEvent
 from worker.cache.scope import CacheScope
-from worker.errors import EngineBroken, RequestFailed
+from worker.errors import EngineBroken, Exhausted, RequestFailed, failure_of
 from worker.progress import Counters, Progress, Valued
 from worker.scheduler import Scheduler
 from worker.sequence import SequenceSpec
@@ -79,8 +79,8 @@ class StepReport:
 
     first_cached: prompt tokens found in the cache, for sequences admitted since the last report.
     failed: sequences that ended because the step could not be computed. step_s: 0 without a step.
-    step_rows: sequences in the step. refused: sequences that their grammar ended, and why. mask_s:
-    seconds of each mask since the last report.
+    step_rows: sequences in the step. refused: sequences that their grammar ended, or that found no
+    memory, and why. mask_s: seconds of each mask since the last report.
     """
 
     load: Load
@@ -202,7 +202,7 @@ class Engine:
         except Exception as error:
             if not isinstance(error, StepAbandoned):
                 log.exception("step failed", extra={"rows": len(plan.rows)})
-            self._fail_step()
+            self._fail_step(error)
             return True
         progress, valued = self._scheduler.apply(result), self._scheduler.valued(result)
         ended = self._clock()
@@ -252,11 +252,17 @@ class Engine:
             if one.finish is not None:
                 self._awaiting_admission.discard(one.sequence_id)
 
-    def _fail_step(self) -> None:
+    def _fail_step(self, error: Exception) -> None:
+        """Nobody's fault where memory was short: each of them may go on elsewhere."""
         failed = self._scheduler.fail()
         for sequence_id in failed:
             self._stopwatch.gone(sequence_id)
-        self._report(StepReport(self._measure(), failed=failed, events=self._take_events()))
+        cause = failure_of(error)
+        told = StepReport(self._measure(), events=self._take_events())
+        if isinstance(cause, Exhausted):
+            self._report(replace(told, refused=dict.fromkeys(failed, cause)))
+        else:
+            self._report(replace(told, failed=failed))
 
     def _loop(self) -> None:
         try:

@@ -7,6 +7,7 @@
     │   ├── ContextLengthExceeded   the prompt leaves no room for a token, or for max_tokens
     │   │   └── InputTooLong        nothing is generated, and it is too long by itself
     │   ├── Overloaded              the queue is full; another worker may take it
+    │   │   └── Exhausted           memory or threads are used up; another worker may take it
     │   ├── Draining                the worker is leaving; another worker may take it
     │   ├── Cancelled               the gateway took it back
     │   └── InternalError           a defect of ours; its message says nothing of the inside
@@ -108,6 +109,13 @@ class Overloaded(RequestFailed):
         super().__init__("The worker's queue is full.")
 
 
+class Exhausted(Overloaded):
+    """The machine gives the worker no more memory, or no more threads."""
+
+    def __init__(self) -> None:
+        RequestFailed.__init__(self, "The worker has no memory left for this request.")
+
+
 class Draining(RequestFailed):
     """The worker is leaving and takes nothing new."""
 
@@ -147,6 +155,7 @@ FAILURE_CODES: dict[type[RequestFailed], str] = {
     ContextLengthExceeded: "CONTEXT_LENGTH_EXCEEDED",
     InputTooLong: "CONTEXT_LENGTH_EXCEEDED",
     Overloaded: "OVERLOADED",
+    Exhausted: "OVERLOADED",
     Draining: "DRAINING",
     Cancelled: "CANCELLED",
     InternalError: "INTERNAL",
@@ -156,3 +165,21 @@ FAILURE_CODES: dict[type[RequestFailed], str] = {
 def failure_code(error: RequestFailed) -> str:
     """Returns the contract's name for the error; a kind without a row is INTERNAL."""
     return FAILURE_CODES.get(type(error), "INTERNAL")
+
+
+# How torch, CPython and the operating system say it, where they raise no MemoryError.
+_EXHAUSTED = ("out of memory", "not enough memory", "allocate memory", "can't start new thread")
+
+
+def failure_of(error: BaseException) -> RequestFailed:
+    """Returns what a request ends with for which this was raised.
+
+    Raises the error again if it is none: a task is cancelled, or the process is to end. A panic of
+    a library in Rust is one, though it is no Exception.
+    """
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        raise error
+    text = str(error)
+    if isinstance(error, MemoryError) or any(words in text for words in _EXHAUSTED):
+        return Exhausted()
+    return InternalError()

@@ -6,7 +6,7 @@ Every submission ends with exactly one `done` or `failed`, whatever happens to i
 link lives. A worker that leaves hands back what it can't finish (`Draining`), begun or not. One
 whose engine died says nothing more: its links close, so that gateways see a lost worker and go on
 elsewhere. Only a step that can't be computed fails its requests (`InternalError`): what breaks
-one worker must not go on to the next.
+one worker must not go on to the next, but for want of memory (`Exhausted`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from worker.errors import (
     InvalidRequest,
     Overloaded,
     RequestFailed,
+    failure_of,
 )
 from worker.intake import Intake
 from worker.live import LiveRequest, Outlet, ServiceLimits, Tallies
@@ -35,12 +36,7 @@ from worker.programs.house import node_output
 from worker.progress import Progress, Valued
 from worker.sequence import SequenceSpec
 from worker.stream import RequestStream
-from worker.submission import (
-    NodeOutput,
-    Output,
-    ProgramInput,
-    Submission,
-)
+from worker.submission import NodeOutput, Output, ProgramInput, Submission
 from worker.text.tokenizer import Tokenizer
 
 log = logging.getLogger("pando.worker.service")
@@ -223,8 +219,8 @@ class Service:
                 await run.run()
         except RequestFailed as error:
             self._fail(request, error)
-        except Exception:
-            self._defect(request)
+        except BaseException as error:
+            self._defect(request, error)
         else:
             kept = self._programs.close(submission, program, run)
             if kept is not None and self._engine is not None:
@@ -245,8 +241,8 @@ class Service:
                 prepared, stream = await asyncio.to_thread(self._prepare, submission)
         except RequestFailed as error:
             self._fail(request, error)
-        except Exception:
-            self._defect(request)
+        except BaseException as error:
+            self._defect(request, error)
         else:
             self._guarded(request, lambda: self._enter(request, submission, prepared, stream))
         finally:
@@ -344,15 +340,16 @@ class Service:
             action()
         except RequestFailed as error:
             self._fail(request, error)
-        except Exception:
-            self._defect(request)
+        except BaseException as error:
+            self._defect(request, error)
 
-    def _defect(self, request: LiveRequest) -> None:
-        """Logs the exception at hand and fails the request with it."""
+    def _defect(self, request: LiveRequest, error: BaseException) -> None:
+        """Logs the exception at hand and fails the request with it; what is none goes on."""
+        failure = failure_of(error)
         log.exception(
             "request failed", extra={"request_id": request.trace_id, "tenant": request.tenant}
         )
-        self._fail(request, InternalError())
+        self._fail(request, failure)
 
     def _fail(self, request: LiveRequest, error: RequestFailed) -> None:
         if self._end(request, type(error).__name__):

@@ -97,11 +97,15 @@ class Tokenizer:
         """Returns the tokenizer of a model folder; raises ModelUnavailable if it isn't readable."""
         try:
             definition = json.loads((folder / "tokenizer.json").read_text("utf-8"))
-            return cls(definition, ModelConfigs.read(folder))
+            made = cls(definition, ModelConfigs.read(folder))
         except ModelUnavailable:
             raise
         except Exception as error:  # the tokenizers library raises bare Exception
             raise ModelUnavailable(f"{folder}: the tokenizer can't be read: {error}") from error
+        # The library starts its threads with the first text. Where it can't, then or later, it
+        # never tries again, and every text of the process fails.
+        made.encode("")
+        return made
 
     def encode(self, text: str) -> list[int]:
         """Returns ids with special tokens recognised and the tokenizer's own BOS rule applied."""

@@ -1,0 +1,152 @@
+"""A machine that gives no more memory, or threads: requests go elsewhere, and nothing breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.worker.chain import ChainRunner
+from tests.worker.desk import Desk, Record
+from worker.cache.pages import PagePool
+from worker.cache.radix import RadixCache
+from worker.errors import Exhausted, InternalError, RequestFailed, failure_code, failure_of
+from worker.intake import Intake
+from worker.scheduler import Scheduler, SchedulerLimits
+from worker.sequence import pack_tokens
+from worker.step import StepPlan, StepResult
+from worker.submission import StopRules, Submission
+from worker.text.tokenizer import Tokenizer
+
+ROOT = Path(__file__).parents[2]
+
+
+class PanicException(BaseException):
+    """As pyo3's, which is no Exception either."""
+
+
+class ShortRunner(ChainRunner):
+    """Raises what it is given, once."""
+
+    error: Exception | None = None
+
+    def run(self, plan: StepPlan, checkpoint: Callable[[], None]) -> StepResult:
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        return super().run(plan, checkpoint)
+
+
+class ShortIntake(Intake):
+    """Raises what it is given when it prepares."""
+
+    error: BaseException | None = None
+
+    def prepare(self, submission: Submission) -> Any:
+        if self.error is not None:
+            raise self.error
+        return super().prepare(submission)
+
+
+class Short(Desk):
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.intake = ShortIntake(tokenizer, None, 100, random.Random(0))
+        self.cache = RadixCache(PagePool(64, 4, keep_freed=True))
+        self.runner = ShortRunner(64, 4)
+        scheduler = Scheduler(self.cache, SchedulerLimits(16, 3))
+        super().__init__(self.intake, tokenizer, scheduler, self.runner)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(smollm2_folder: Path) -> Tokenizer:
+    return Tokenizer.load(smollm2_folder)
+
+
+@pytest.fixture
+def short(tokenizer: Tokenizer) -> Short:
+    return Short(tokenizer)
+
+
+def submission(num_tokens: int = 3) -> Submission:
+    prompt = pack_tokens([5] * num_tokens)
+    return Submission(request_id=1, prompt=prompt, rules=StopRules(max_tokens=4))
+
+
+def end(record: Record) -> RequestFailed:
+    [[failure]] = record.ends.values()
+    assert isinstance(failure, RequestFailed)
+    return failure
+
+
+NO_MEMORY = [
+    MemoryError("no scratch memory"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory"),
+    RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    RuntimeError("can't start new thread"),
+]
+
+
+@pytest.mark.parametrize("error", NO_MEMORY, ids=lambda error: str(error)[-12:])
+def test_a_step_without_memory_sends_its_requests_elsewhere(short: Short, error: Exception) -> None:
+    short.runner.error = error
+    assert failure_code(end(short.run(submission()))) == "OVERLOADED"
+    short.cache.check()
+    assert short.cache.pool.num_used == 0
+
+
+def test_a_step_that_fails_otherwise_is_tried_nowhere_else(short: Short) -> None:
+    short.runner.error = RuntimeError("shapes do not match")
+    assert type(end(short.run(submission()))) is InternalError
+
+
+@pytest.mark.parametrize("error", NO_MEMORY, ids=lambda error: str(error)[-12:])
+def test_a_request_that_finds_no_memory_to_be_prepared_goes_elsewhere(
+    short: Short, error: Exception
+) -> None:
+    short.intake.error = error
+    assert type(end(short.run(submission()))) is Exhausted
+
+
+def test_a_panic_of_a_library_ends_one_request_and_not_the_link(short: Short) -> None:
+    short.intake.error = PanicException("the thread pool has not been initialized")
+    assert type(end(short.run(submission()))) is InternalError
+    short.intake.error = None
+    record = short.run(submission())
+    assert [type(ends[0]).__name__ for ends in record.ends.values()] == ["Usage"]
+
+
+def test_what_ends_a_task_is_no_failure_of_a_request() -> None:
+    for error in (asyncio.CancelledError(), KeyboardInterrupt(), SystemExit(1)):
+        with pytest.raises(type(error)):
+            failure_of(error)
+
+
+_NO_ROOM = """
+import resource, sys
+from pathlib import Path
+from worker.text.tokenizer import Tokenizer
+
+tokenizer = Tokenizer.load(Path(sys.argv[1]))
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+now = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize(), now[1]))
+print(len(tokenizer.encode("Trees have roots.")))
+"""
+
+
+def test_a_tokenizer_needs_no_threads_once_it_is_loaded(smollm2_folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _NO_ROOM, str(smollm2_folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 2
