@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from worker.intake import Intake
 from worker.scheduler import Scheduler, SchedulerLimits
 from worker.sequence import pack_tokens
 from worker.step import StepPlan, StepResult
-from worker.submission import StopRules, Submission
+from worker.submission import ProgramInput, StopRules, Submission
 from worker.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[2]
@@ -48,10 +49,20 @@ class ShortIntake(Intake):
 
     error: BaseException | None = None
 
+    def programs(self) -> Any:
+        return PanickingHouse()
+
     def prepare(self, submission: Submission) -> Any:
         if self.error is not None:
             raise self.error
         return super().prepare(submission)
+
+
+class PanickingHouse:
+    """A house of programs in which nothing can be opened."""
+
+    def opened(self, *_: object) -> None:
+        raise PanicException("the thread pool has not been initialized")
 
 
 class Short(Desk):
@@ -119,6 +130,16 @@ def test_a_panic_of_a_library_ends_one_request_and_not_the_link(short: Short) ->
     short.intake.error = None
     record = short.run(submission())
     assert [type(ends[0]).__name__ for ends in record.ends.values()] == ["Usage"]
+
+
+async def test_a_panic_ends_a_program_too(short: Short) -> None:
+    record = Record()
+    short.service.connect(record)
+    short.service.submit(record, replace(submission(), prompt=ProgramInput(b"[]")))
+    async with asyncio.timeout(10):
+        await short.service.idle()
+    assert type(end(record)) is InternalError
+    assert short.service.num_live == 0
 
 
 def test_what_ends_a_task_is_no_failure_of_a_request() -> None:
