@@ -53,9 +53,10 @@ class LimitConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much one request may bring, and how long it may take to.
 
     head_bytes: the request line and headers together. body_bytes: a worker takes messages of 64 MiB
-    at most. stall_s: how long a client may take nothing
-    of what lies ready for it. json_nodes: strings, objects, lists and further members of a body,
-    token ids apart. content_parts: text parts of all messages. prompt_ids: of all prompts.
+    at most. idle_s: how long a connection is kept for its next request; longer than those keep it
+    who ask, or one that they take up ends under their hands. stall_s: how long a client may take
+    nothing of what lies ready for it. json_nodes: strings, objects, lists and further members of a
+    body, token ids apart. content_parts: text parts of all messages. prompt_ids: of all prompts.
     documents: pairs that one request has scored, or texts that it has embedded.
     grammar_chars: of a schema, a regex, a grammar or all choices of `structured_outputs`.
     """
@@ -64,6 +65,7 @@ class LimitConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     head_timeout_s: Seconds = 30.0
     body_bytes: Annotated[int, Meta(ge=1, le=60 * 1024 * 1024)] = 8 * 1024 * 1024
     body_timeout_s: Seconds = 60.0
+    idle_s: Seconds = 75.0
     stall_s: Seconds = 30.0
     json_depth: PositiveInt = 32
     json_nodes: PositiveInt = 65_536

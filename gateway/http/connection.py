@@ -5,6 +5,8 @@
                                                       answer, and a hang-up is seen meanwhile
     an answer before the body's end                   the rest is thrown away, for a while
     a client that takes nothing                       cut, whatever lies unsent (`stalls`)
+    nothing more is asked                             closed after a while, but never over a request
+                                                      that came while this process stood still
     Upgrade: h2c and the like                         ignored, as RFC 9110 (7.8) lets a server do
 
 The parser keeps what it has not told us yet, part of a header say; `_untold` bounds that, but for
@@ -30,6 +32,9 @@ from gateway.http.stalls import Outflow
 _SELF = "pando.connection"
 # How the parser counts a header's colon, space and line end.
 _HEADER_FRAME = 4
+# A loop that was held up hears of a time that is over before it reads what came meanwhile: so long
+# it reads then.
+_LATE_S = 0.1
 
 
 def _nothing() -> None:
@@ -43,6 +48,7 @@ class Connection(HttpToolsProtocol):
         self, limits: LimitConfig, on_stall: Callable[[], None] = _nothing, **of_uvicorn: Any
     ):
         super().__init__(**of_uvicorn)
+        self.timeout_keep_alive = limits.idle_s  # type: ignore[assignment]
         self._limits = limits
         self._on_stall = on_stall
         self._outflow: Outflow | None = None
@@ -151,6 +157,12 @@ class Connection(HttpToolsProtocol):
         if self.cycle.more_body:
             self._close_in(self._limits.body_timeout_s)
 
+    def timeout_keep_alive_handler(self) -> None:
+        """Nothing more was asked for so long. What came meanwhile is read first, and stops this."""
+        self.timeout_keep_alive_task = self.loop.call_later(
+            _LATE_S, super().timeout_keep_alive_handler
+        )
+
     @property
     def _is_too_large(self) -> bool:
         return self._head_len + self._untold > self._limits.head_bytes
@@ -197,7 +209,10 @@ class Connection(HttpToolsProtocol):
         """Close the connection after so long, in place of what was set before; None: never."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None if seconds is None else self.loop.call_later(seconds, self._close)
+        self._timer = None if seconds is None else self.loop.call_later(seconds, self._late)
+
+    def _late(self) -> None:
+        self._timer = self.loop.call_later(_LATE_S, self._close)
 
     def _close(self) -> None:
         self.transport.close()

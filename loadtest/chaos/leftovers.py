@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,8 +43,22 @@ class Watch:
     """Knows the most that every incarnation had open in its first time under load."""
 
     def __init__(self) -> None:
+        self._preempted: dict[tuple[str, int], float] = {}
         self._most: dict[tuple[str, int], Held] = {}
         self._looks: dict[tuple[str, int], int] = {}
+
+    @property
+    def preemptions(self) -> int:
+        """How often a sequence gave its pages back to wait, over all incarnations of workers."""
+        return int(sum(self._preempted.values()))
+
+    async def ask(self, fleet: Fleet, client: httpx.AsyncClient) -> None:
+        """Takes over what workers tell of themselves; who tells nothing is asked next time."""
+        for name, url in fleet.metrics.items():
+            with suppress(httpx.HTTPError):
+                text = (await client.get(f"{url}/metrics")).text
+                key = (name, fleet.workers[name].starts)
+                self._preempted[key] = value(text, "pando_worker_preemptions_total")
 
     def look(self, members: list[Member]) -> None:
         """Called again and again; the first looks at a process count."""
@@ -98,16 +113,14 @@ async def look(fleet: Fleet) -> Leftovers:
             await asyncio.sleep(_TRY_S)
     with fleet.store() as store:
         for tenant in TENANTS:
-            found.quota += int(store.zcard(f"{PREFIX}:running:{tenant.name}"))
-        found.quota += sum(1 for _ in store.scan_iter(f"{PREFIX}:taken:*"))
+            left = int(store.zcard(f"{PREFIX}:running:{tenant.name}"))
+            found.quota += left
+            if left:
+                found.others.append(f"Redis: {left} leases of {tenant.name}")
+        # What a gateway that died had taken ends by itself, when no request can last any longer.
+        endless = [key for key in store.scan_iter(f"{PREFIX}:*:*") if store.ttl(key) < 0]
+        found.others += [f"Redis: {key} has no end" for key in endless]
     return found
-
-
-async def preemptions(fleet: Fleet) -> int:
-    """How often a sequence gave its pages back to wait, since the workers' processes began."""
-    async with httpx.AsyncClient(timeout=10.0) as client:
-        texts = [(await client.get(f"{url}/metrics")).text for url in fleet.metrics.values()]
-    return int(sum(value(text, "pando_worker_preemptions_total") for text in texts))
 
 
 async def refused_in_memory(fleet: Fleet, ask: Ask) -> int:

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
+
 from loadtest.chaos import leftovers
 from loadtest.chaos.asks import asks
 from loadtest.chaos.faults import FAULTS, Scene
@@ -96,16 +98,20 @@ async def _through(fleet: Fleet, shape: Shape, say: Callable[[str], None]) -> Co
     course.seconds = record.now()
     say("quiet")
     course.left = await leftovers.look(fleet)
-    course.preemptions = await leftovers.preemptions(fleet)
+    course.preemptions = watch.preemptions
     course.left.others += watch.grown(fleet.members)
-    course.left.quota += await leftovers.refused_in_memory(fleet, asked[2])
+    refused = await leftovers.refused_in_memory(fleet, asked[2])
+    course.left.quota += refused
+    course.left.others += [f"{refused} requests refused from memory"] * bool(refused)
     return course
 
 
 async def _watched(fleet: Fleet, watch: Watch) -> None:
-    while True:
-        await asyncio.sleep(_WATCH_S)
-        watch.look(fleet.members)
+    async with httpx.AsyncClient(timeout=_WATCH_S) as client:
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            watch.look(fleet.members)
+            await watch.ask(fleet, client)
 
 
 async def _faults(fleet: Fleet, course: Course, shape: Shape, say: Callable[[str], None]) -> None:

@@ -78,7 +78,7 @@ def _page(course: Course) -> str:
             ],
         ),
         _FAULTS_SAID,
-        f"Workers that lived to the end preempted sequences {course.preemptions} times.",
+        f"Workers preempted sequences for want of pages {course.preemptions} times.",
         "## What is left",
         _LEFT,
         "\n".join(f"* {what}" for what in course.left.others) or "Nothing was left.",
