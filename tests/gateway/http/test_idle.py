@@ -1,88 +1,82 @@
-"""Connections over which nothing is asked for a while, in the server's own kind of event loop."""
+"""Connections over which nothing is asked for a while."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-import threading
-import time
-from functools import partial
+from collections.abc import AsyncIterator
+from typing import Any
 
+import pytest
 import uvicorn
-import uvloop
 
 from gateway.config import LimitConfig
 from gateway.http.connection import Connection
+from tests.gateway.conftest import QuietServer
 
-IDLE_S = 0.2
 ASK = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+IDLE_S = 30.0
 
 
-async def app(scope: object, receive: object, send: uvicorn._types.ASGISendCallable) -> None:
+async def app(scope: Any, receive: Any, send: Any) -> None:
     head = [(b"content-length", b"2")]
     await send({"type": "http.response.start", "status": 200, "headers": head})
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-class Client(threading.Thread):
-    """Asks, waits for `again`, asks over the same connection. got: the two answers, or nothing."""
+class Kept:
+    """Two ends of a connection over which one request was answered."""
 
-    def __init__(self, port: int):
-        super().__init__()
-        self.got: list[bytes] = []
-        self.first, self.again, self.asked = (threading.Event() for _ in range(3))
-        self._port = port
+    ours: Connection
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
 
-    def run(self) -> None:
-        with socket.create_connection(("127.0.0.1", self._port), timeout=10) as line:
-            line.sendall(ASK)
-            self.got.append(line.recv(1000))
-            self.first.set()
-            assert self.again.wait(10)
-            line.sendall(ASK)
-            self.asked.set()
-            try:
-                self.got.append(line.recv(1000))
-            except ConnectionError:
-                self.got.append(b"")
+    async def answer(self) -> bytes:
+        """The first line of it; nothing where the connection ends."""
+        try:
+            return (await self.reader.readuntil(b"ok")).split(b"\r\n")[0]
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return b""
 
 
-async def served(listener: socket.socket, client: Client, *, stands_still: bool) -> None:
-    config = uvicorn.Config(
-        app,
-        http=partial(Connection, LimitConfig(idle_s=IDLE_S)),  # type: ignore[arg-type]
-        lifespan="off",
-        log_config=None,
-    )
-    server = uvicorn.Server(config)
-    serving = asyncio.create_task(server.serve([listener]))
-    client.start()
-    await asyncio.to_thread(client.first.wait, 10)
-    if stands_still:  # as a process does that is stopped, or gets no CPU
-        client.again.set()
-        assert client.asked.wait(10)
-        time.sleep(2 * IDLE_S)  # noqa: ASYNC251 (that is the point)
-    else:
-        await asyncio.sleep(10 * IDLE_S)
-        client.again.set()
-    await asyncio.to_thread(client.join)
-    server.should_exit = True
-    await serving
+@pytest.fixture
+async def kept() -> AsyncIterator[Kept]:
+    made = Kept()
 
+    def connection(**of_uvicorn: Any) -> Connection:
+        made.ours = Connection(LimitConfig(idle_s=IDLE_S), **of_uvicorn)
+        return made.ours
 
-def ask_twice(*, stands_still: bool) -> list[bytes]:
+    config = uvicorn.Config(app, http=connection, lifespan="off", log_config=None)  # type: ignore[arg-type]
+    server = QuietServer(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        client = Client(int(listener.getsockname()[1]))
-        uvloop.run(served(listener, client, stands_still=stands_still))
-    return [answer[:15] for answer in client.got]
+        serving = asyncio.create_task(server.serve([listener]))
+        made.reader, made.writer = await asyncio.open_connection(*listener.getsockname()[:2])
+        made.writer.write(ASK)
+        assert await made.answer() == b"HTTP/1.1 200 OK"
+        yield made
+        made.writer.close()
+        server.should_exit = True
+        await serving
 
 
-def test_a_request_that_comes_while_the_gateway_stands_still_is_answered() -> None:
-    assert ask_twice(stands_still=True) == [b"HTTP/1.1 200 OK"] * 2
+async def test_a_request_that_came_while_the_gateway_stood_still_is_answered(kept: Kept) -> None:
+    # Its time is over, and what came meanwhile lies unread: as where a process was stopped.
+    kept.writer.write(ASK)
+    kept.ours.timeout_keep_alive_handler()
+    assert await kept.answer() == b"HTTP/1.1 200 OK"
 
 
-def test_a_connection_over_which_nothing_is_asked_ends() -> None:
-    assert ask_twice(stands_still=False) == [b"HTTP/1.1 200 OK", b""]
+async def test_a_connection_ends_when_its_time_is_over_and_nothing_came(kept: Kept) -> None:
+    kept.ours.timeout_keep_alive_handler()
+    assert await kept.answer() == b""
+
+
+async def test_the_time_is_the_configured_one(kept: Kept) -> None:
+    timer = kept.ours.timeout_keep_alive_task
+    assert timer is not None
+    left_s = timer.when() - asyncio.get_running_loop().time()
+    assert IDLE_S / 2 < left_s <= IDLE_S
 
 
 def test_a_connection_is_kept_for_longer_than_clients_keep_it() -> None:
