@@ -44,6 +44,7 @@ from gateway.telemetry.lag import LoopLag
 from gateway.telemetry.log import EventLog
 from gateway.telemetry.metrics import Telemetry
 from gateway.tenancy.assembly import Surroundings, Tenancy, build_tenancy
+from gateway.threads import aside
 
 # Of ids that clients see: random, so that none tells how many others asked, or what they got.
 _ID_BYTES = 12
@@ -107,7 +108,7 @@ def build(
         Discovery(_sources(parts), links.follow, log).watch,
         *(member.run for member in _foreign(parts)),
     ]
-    contexts = [parts.tenancy.serving, *_admin(parts, service, admin_listener)]
+    contexts = [aside, parts.tenancy.serving, *_admin(parts, service, admin_listener)]
     lifespan = around([*contexts, partial(running, works, links.close, log)])
     app = build_app(service, lifespan)
     return Gateway(app, fleet, parts.router, telemetry, parts.tenancy, parts.practice.doctor)

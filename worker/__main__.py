@@ -34,6 +34,7 @@ from worker.sizes import Sizes, formats_of
 from worker.tasks import sizes_for, trade_of
 from worker.telemetry import set_up_logging
 from worker.text.tokenizer import Tokenizer
+from worker.threads import started
 from worker.tls import credentials
 
 log = logging.getLogger("pando.worker")
@@ -64,6 +65,7 @@ def main() -> int:
 
 async def serve(config: WorkerConfig) -> None:
     """Loads the model, serves until SIGTERM or SIGINT, drains. Raises EngineBroken."""
+    asyncio.get_running_loop().set_default_executor(started())
     shown = credentials(config)
     folder = resolve(config.model, default_cache_folder())
     tokenizer = Tokenizer.load(folder)

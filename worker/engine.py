@@ -147,11 +147,12 @@ class Engine:
         self.load = self._measure()
 
     def start(self, on_death: Callable[[], object]) -> None:
-        """Starts the thread.
+        """Starts the thread, and those of masks.
 
         on_death: called in it, once `broken` is set, when a defect has ended the loop.
         """
         self._on_death = on_death
+        self._scheduler.guidance.start()
         self._thread.start()
 
     def stop(self) -> None:

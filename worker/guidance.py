@@ -46,6 +46,7 @@ class Guidance:
         self._appends = appends
         self.take = masks.take
         self.take_seconds = masks.take_seconds
+        self.start = masks.start
         self.close = masks.close
 
     def wake(self, on_news: Callable[[], object]) -> None:

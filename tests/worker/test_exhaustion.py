@@ -6,18 +6,24 @@ import asyncio
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import gateway.threads
+import worker.threads
 from tests.worker.chain import ChainRunner
 from tests.worker.desk import Desk, Record
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
+from worker.engine import Engine
 from worker.errors import Exhausted, InternalError, RequestFailed, failure_code, failure_of
+from worker.grammar.masks import Masks
 from worker.intake import Intake
 from worker.scheduler import Scheduler, SchedulerLimits
 from worker.sequence import pack_tokens
@@ -149,19 +155,29 @@ def test_what_ends_a_task_is_no_failure_of_a_request() -> None:
 
 
 _NO_ROOM = """
-import resource, sys
+import asyncio, resource, sys
 from pathlib import Path
 from worker.text.tokenizer import Tokenizer
+from worker.threads import started
 
 tokenizer = Tokenizer.load(Path(sys.argv[1]))
-pages = int(Path("/proc/self/statm").read_text().split()[0])
-now = resource.getrlimit(resource.RLIMIT_AS)
-resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize(), now[1]))
-print(len(tokenizer.encode("Trees have roots.")))
+
+async def encode():
+    asyncio.get_running_loop().set_default_executor(started())
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    now = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize(), now[1]))
+    both = await asyncio.gather(
+        *(asyncio.to_thread(tokenizer.encode, "Trees have roots.") for _ in range(8))
+    )
+    resource.setrlimit(resource.RLIMIT_AS, now)
+    return both
+
+print(sum(map(len, asyncio.run(encode()))))
 """
 
 
-def test_a_tokenizer_needs_no_threads_once_it_is_loaded(smollm2_folder: Path) -> None:
+def test_texts_are_read_without_starting_any_thread(smollm2_folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _NO_ROOM, str(smollm2_folder)],
         cwd=ROOT,
@@ -171,3 +187,31 @@ def test_a_tokenizer_needs_no_threads_once_it_is_loaded(smollm2_folder: Path) ->
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 2
+
+
+@pytest.mark.parametrize("started", [worker.threads.started, gateway.threads.started])
+def test_a_pool_that_was_started_has_all_its_threads(
+    started: Callable[[int], ThreadPoolExecutor],
+) -> None:
+    with started(3) as pool:
+        own = [one for one in threading.enumerate() if one.name.startswith("aside")]
+        assert len(own) == 3
+        together = threading.Barrier(3)
+        assert sorted(pool.map(lambda _: together.wait(10), range(3))) == [0, 1, 2]
+        assert len([one for one in threading.enumerate() if one.name.startswith("aside")]) == 3
+
+
+def test_an_engine_starts_the_threads_of_masks_with_its_own() -> None:
+    masks = Masks(2)
+    cache = RadixCache(PagePool(64, 4, keep_freed=True))
+    scheduler = Scheduler(cache, SchedulerLimits(16, 3), masks=masks)
+    engine = Engine(scheduler, ShortRunner(64, 4), lambda _: None)
+    before = names("masks")
+    engine.start(lambda: None)
+    assert names("masks") == before + 2
+    engine.stop()
+    assert names("masks") == before
+
+
+def names(name: str) -> int:
+    return sum(one.name == name for one in threading.enumerate())

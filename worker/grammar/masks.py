@@ -46,13 +46,20 @@ class Masks:
         self._done = threading.Condition()
         self.on_news: Callable[[], object] = _nothing
 
+    def start(self) -> None:
+        """The threads run, if they don't yet."""
+        while len(self._threads) < self._num_threads:
+            thread = threading.Thread(target=self._work, name="masks", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
     def ask(self, number: int, matcher: Matcher, tokens: Sequence[int]) -> None:
         """Wants to know what follows these tokens of an answer."""
         self._asked.add(number)
         if self._num_threads == 0:
             self._answer(number, matcher, tokens)
             return
-        self._start()
+        self.start()
         self._questions.put((number, matcher, tokens))
 
     def forget(self, number: int) -> None:
@@ -93,13 +100,6 @@ class Masks:
         for thread in self._threads:
             thread.join()
         self._threads.clear()
-
-    def _start(self) -> None:
-        """Without constraints there are no threads."""
-        while len(self._threads) < self._num_threads:
-            thread = threading.Thread(target=self._work, name="masks", daemon=True)
-            self._threads.append(thread)
-            thread.start()
 
     def _work(self) -> None:
         while (question := self._questions.get()) is not None:
