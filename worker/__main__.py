@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc.aio
 import torch
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 
 from worker.assembly import Parts, Plan, build, identity
 from worker.config import ConfigError, WorkerConfig, load
@@ -29,6 +29,7 @@ from worker.parallel.frames import Assignment
 from worker.parallel.lead import leading
 from worker.parallel.ranks import Ranks
 from worker.registry import Entry, registered
+from worker.scrapes import serve_metrics
 from worker.service import Service
 from worker.sizes import Sizes, formats_of
 from worker.tasks import sizes_for, trade_of
@@ -181,7 +182,7 @@ def _serve_metrics(config: WorkerConfig, registry: CollectorRegistry) -> None:
         return
     host = config.listen.rpartition(":")[0]
     try:
-        start_http_server(config.metrics_port, addr=host, registry=registry)
+        serve_metrics(host, config.metrics_port, registry)
     except OSError as error:
         raise ConfigError(
             f"metrics_port is {config.metrics_port}: it can't be listened on here."

@@ -104,10 +104,12 @@ async def look(fleet: Fleet) -> Leftovers:
     async with httpx.AsyncClient(timeout=10.0) as client:
         for _ in range(_TRIES):  # gauges are told with the next heartbeat
             found = Leftovers()
-            for name, url in fleet.metrics.items():
-                _worker(found, name, (await client.get(f"{url}/metrics")).text)
-            for name, url in fleet.urls.items():
-                _gateway(found, name, (await client.get(f"{url}/metrics")).text)
+            for urls, count in ((fleet.metrics, _worker), (fleet.urls, _gateway)):
+                for name, url in urls.items():
+                    try:
+                        count(found, name, (await client.get(f"{url}/metrics")).text)
+                    except httpx.HTTPError as error:
+                        found.others.append(f"{name} shows no metrics: {error!r}")
             if not found.pages and not found.others:
                 break
             await asyncio.sleep(_TRY_S)

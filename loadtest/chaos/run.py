@@ -31,6 +31,7 @@ from loadtest.processes import descendants
 NAME = "chaos"
 _NUM_ASKS = 48
 _WATCH_S = 1.0
+_SAID_CHARS = 600
 _BREATH_S = (2.0, 5.0)
 
 
@@ -119,6 +120,7 @@ async def _faults(fleet: Fleet, course: Course, shape: Shape, say: Callable[[str
     record = course.record
     scene = Scene(fleet, rng, record.outage)
     waiting: list[str] = []
+    seen = 0
     while record.now() < shape.minutes * 60:
         await asyncio.sleep(rng.uniform(*_BREATH_S))
         waiting = waiting or rng.sample(list(shape.only or FAULTS), len(shape.only or FAULTS))
@@ -127,5 +129,8 @@ async def _faults(fleet: Fleet, course: Course, shape: Shape, say: Callable[[str
             met = await FAULTS[name](scene)
             await fleet.calm()
         course.told.append(f"{name}: {met}" if met else name)
-        bad = record.count(Outcome.LOST, Outcome.WRONG)
-        say(f"{record.now():5.0f} s  {course.told[-1]}; {len(record.samples)} ended, {bad} badly")
+        say(f"{record.now():5.0f} s  {course.told[-1]}; {len(record.samples)} requests ended")
+        for one in record.samples[seen:]:
+            if one.verdict.outcome in (Outcome.LOST, Outcome.WRONG):
+                say(f"         {one.verdict.outcome.value}: {one.verdict.why[:_SAID_CHARS]}")
+        seen = len(record.samples)
