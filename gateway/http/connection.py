@@ -35,6 +35,8 @@ _HEADER_FRAME = 4
 # A loop that was held up hears of a time that is over before it reads what came meanwhile: so long
 # it reads then.
 _LATE_S = 0.1
+# When the gateway leaves, an idle connection is kept so long for what is on its way already.
+_LEAVE_S = 1.0
 
 
 def _nothing() -> None:
@@ -56,6 +58,7 @@ class Connection(HttpToolsProtocol):
         self._untold = 0
         self._deaf = False
         self._upgrading = False
+        self._leaving = False
         self._timer: asyncio.TimerHandle | None = None
         self._gone = False
         self._hang_up: Callable[[], None] | None = None
@@ -132,6 +135,8 @@ class Connection(HttpToolsProtocol):
         if not self._upgrading:
             self.scope["extensions"] = {_SELF: {"self": self}}
             super().on_headers_complete()
+            if self._leaving:
+                self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
@@ -162,6 +167,18 @@ class Connection(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(
             _LATE_S, super().timeout_keep_alive_handler
         )
+
+    def shutdown(self) -> None:
+        """The gateway leaves: one more request at most is answered, and its client told of it."""
+        self._leaving = True
+        if self.cycle is None or self.cycle.response_complete:
+            self.loop.call_later(_LEAVE_S, self._leave)
+        else:
+            self.cycle.keep_alive = False
+
+    def _leave(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
 
     @property
     def _is_too_large(self) -> bool:

@@ -14,6 +14,7 @@ from loadtest.chaos.answers import Told, ask_once
 from loadtest.chaos.asks import Ask
 from loadtest.chaos.fleet import TENANTS, Fleet, Tenant
 from loadtest.chaos.verdict import Circumstances, Outcome, Span, Verdict, judge
+from loadtest.errors import FleetFailed
 
 _HANG_UPS = 0.12
 _THINK_S = 0.3
@@ -123,9 +124,16 @@ class Load:
 
 
 async def unharmed(fleet: Fleet, asks: Sequence[Ask]) -> dict[int, str]:
-    """What the fleet says to every ask while nothing is done to it. Raises ValueError if not."""
+    """What the fleet says to every ask, twice, while nothing is done to it. Raises FleetFailed."""
+    once, again = [await _said(asks, url) for url in list(fleet.urls.values())[:2]]
+    for number, ask in enumerate(asks):
+        if once[number] != again[number]:
+            raise FleetFailed(f"{ask.kind} says {once[number]} and {again[number]} to one prompt")
+    return once
+
+
+async def _said(asks: Sequence[Ask], url: str) -> dict[int, str]:
     [tenant] = [one for one in TENANTS if not one.quota]
-    url = next(iter(fleet.urls.values()))
     limit = asyncio.Semaphore(8)
     headers = {"authorization": f"Bearer {tenant.key}"}
     async with httpx.AsyncClient(headers=headers, timeout=None) as client:
@@ -137,5 +145,5 @@ async def unharmed(fleet: Fleet, asks: Sequence[Ask]) -> dict[int, str]:
         told = await asyncio.gather(*(one(ask) for ask in asks))
     for ask, answer in zip(asks, told, strict=True):
         if answer.status != 200 or answer.error or not answer.done or not answer.finished:
-            raise ValueError(f"{ask.kind} fails without any fault: {answer}")
+            raise FleetFailed(f"{ask.kind} fails without any fault: {answer}")
     return {number: answer.body for number, answer in enumerate(told)}

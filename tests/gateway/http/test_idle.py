@@ -72,6 +72,20 @@ async def test_a_connection_ends_when_its_time_is_over_and_nothing_came(kept: Ke
     assert await kept.answer() == b""
 
 
+async def test_a_request_that_is_on_its_way_when_the_gateway_leaves_is_answered(kept: Kept) -> None:
+    kept.ours.shutdown()
+    kept.writer.write(ASK)
+    head = await kept.reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK")
+    assert b"connection: close" in head
+    assert await kept.reader.read() == b"ok"
+
+
+async def test_an_idle_connection_ends_when_the_gateway_leaves(kept: Kept) -> None:
+    kept.ours.shutdown()
+    assert await kept.answer() == b""
+
+
 async def test_the_time_is_the_configured_one(kept: Kept) -> None:
     timer = kept.ours.timeout_keep_alive_task
     assert timer is not None
