@@ -26,7 +26,7 @@ from pando.ports import free_ports
 PREFIX = "chaos"
 SILENCE_S, LEASE_S, SHUTDOWN_S, DRAIN_S = 3.0, 6.0, 20.0, 3.0
 # A pool that is too small for what is asked: sequences are preempted there.
-SMALL_POOL = "288 tokens"
+SMALL_POOL = "320 tokens"
 _POLL_S = 0.1
 _CALM_S = 120.0
 _LIBFAKETIME = ("/usr/lib", "libfaketimeMT.so.1")
