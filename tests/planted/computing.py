@@ -7,6 +7,8 @@ from tests.planted.fault import Fault, Room
 engine = Room("worker/engine.py", ("tests/worker/test_engine.py",))
 runner = Room("worker/runner.py", ("tests/worker/test_runner.py",))
 sampler = Room("worker/sampler.py", ("tests/worker/test_sampler.py",))
+short = Room("worker/errors.py", ("tests/worker/test_exhaustion.py",))
+tokenizer = Room("worker/text/tokenizer.py", ("tests/worker/test_exhaustion.py",))
 
 FAULTS: tuple[Fault, ...] = (
     engine.fault(
@@ -24,14 +26,33 @@ FAULTS: tuple[Fault, ...] = (
     engine.fault(
         "step given up is not failed",
         "What a step that was given up committed stays in the cache.",
-        "            self._fail_step()\n",
-        "            if not isinstance(error, StepAbandoned):\n                self._fail_step()\n",
+        "            self._fail_step(error)\n",
+        "            if not isinstance(error, StepAbandoned):\n"
+        "                self._fail_step(error)\n",
     ),
     engine.fault(
         "failed sequences not told",
         "A request whose step failed never ends.",
-        "failed=failed, events",
-        "events",
+        "replace(told, failed=failed)",
+        "told",
+    ),
+    short.fault(
+        "want of memory ends requests",
+        "A worker without memory fails what another one could go on with.",
+        "isinstance(error, MemoryError) or any",
+        "any",
+    ),
+    short.fault(
+        "panic escapes",
+        "A panic of a library in Rust breaks the link, or leaves a program without an end.",
+        ' and type(error).__name__ != "PanicException"',
+        "",
+    ),
+    tokenizer.fault(
+        "tokenizer's threads begin with the first request",
+        "Where memory is short then, every text of the worker fails from then on.",
+        '        made.encode("")\n',
+        "",
     ),
     engine.fault(
         "command doesn't wake the loop",
@@ -66,8 +87,8 @@ FAULTS: tuple[Fault, ...] = (
     engine.fault(
         "events of a failed step wait",
         "What a failed step took out of the cache is believed to be there until the next one.",
-        "failed=failed, events=self._take_events()",
-        "failed=failed",
+        "told = StepReport(self._measure(), events=self._take_events())",
+        "told = StepReport(self._measure())",
     ),
     runner.fault(
         "poison after the copies",
