@@ -44,6 +44,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._preempted: dict[tuple[str, int], float] = {}
+        self._serving: set[tuple[str, int]] = set()
         self._most: dict[tuple[str, int], Held] = {}
         self._looks: dict[tuple[str, int], int] = {}
 
@@ -53,19 +54,25 @@ class Watch:
         return int(sum(self._preempted.values()))
 
     async def ask(self, fleet: Fleet, client: httpx.AsyncClient) -> None:
-        """Takes over what workers tell of themselves; who tells nothing is asked next time."""
-        for name, url in fleet.metrics.items():
+        """Takes over what members tell of themselves; who tells nothing is asked next time."""
+        members = fleet.workers | fleet.gateways
+        for name, url in (fleet.metrics | fleet.urls).items():
             with suppress(httpx.HTTPError):
                 text = (await client.get(f"{url}/metrics")).text
-                key = (name, fleet.workers[name].starts)
+                self.serves(members[name])
+                key = (name, members[name].starts)
                 self._preempted[key] = value(text, "pando_worker_preemptions_total")
 
+    def serves(self, member: Member) -> None:
+        """It has loaded: what it has open from now on counts."""
+        self._serving.add((member.name, member.starts))
+
     def look(self, members: list[Member]) -> None:
-        """Called again and again; the first looks at a process count."""
+        """Called again and again; the first looks at a process that serves count."""
         for member in members:
             key = (member.name, member.starts)
             held = held_by(member)
-            if held is None or self._looks.get(key, 0) >= _TRIES:
+            if held is None or self._looks.get(key, 0) >= _TRIES or key not in self._serving:
                 continue
             self._looks[key] = self._looks.get(key, 0) + 1
             most = self._most.get(key, Held(0, 0))

@@ -87,6 +87,9 @@ def test_files_and_threads_that_come_later_are_seen(member: Member, tmp_path: Pa
     member.command = [sys.executable, "-c", _GREEDY, str(tmp_path / "file")]
     member.start()
     watch = Watch()
+    watch.look([member])  # it loads: that says nothing of what it needs
+    watch.serves(member)
+    assert watch.grown([member]) == []
     watch.look([member])
     assert watch.grown([member]) == []
     eventually(lambda: member.log.exists() and "ready" in member.log.read_text())
