@@ -1,6 +1,7 @@
 /* Which tiles a sparse row reads: kernels/dflash.py in C.
  *
- *   weigh    of each tile and row: the largest score by the sketches, and the sum of exp(score - it)
+ *   weigh    of a span of tiles and each row: the largest score by the sketches, and for each tile
+ *            the sum of exp(score - it)
  *   rate     a tile's share of what a row attends to; the largest over rows
  *   choose   the tiles that are worth most */
 #ifndef PANDO_CHOOSE_H
@@ -11,49 +12,73 @@
 
 #define FIRST_TILES 1
 #define RECENT_TILES 4
+#define SPAN 64 /* tiles that are weighed together, a multiple of LANES */
 
-/* What is known of a row's tiles, [tiles] each; their number is rounded up to 16. */
+/* What is known of a row: mass of each tile, peak of each span. */
 struct weights {
-    float *peak, *mass;
+    float *mass, *peak;
 };
 
-/* Weighs a tile of which `lanes` keys are seen. */
-INLINE void weigh_tile(const int rows, const sketch *s, int lanes, int tile, float softcap,
+/* Tiles of one span that a task weighs: where their sketches lie, and how many keys are seen. */
+struct span {
+    const sketch *tile[SPAN], *ahead[SPAN];
+    int index, count, keys;
+};
+
+INLINE v16 scored(m16 product, const sketch *s, const struct asked *asked, float softcap) {
+    v16 score = __builtin_convertvector(product, v16) * load(s->scale) * splat(asked->factor);
+    if (softcap > 0.0f) {
+        float capped[LANES];
+        store(capped, score);
+        cap_scores(capped, softcap, 1);
+        score = load(capped);
+    }
+    return score;
+}
+
+INLINE void weigh_span(const int rows, const struct span *s, float softcap,
                        const struct asked *asked, struct weights *to) {
+    float score[MOST_ROWS][SPAN * LANES];
+    v16 most[MOST_ROWS];
     m16 products[MOST_ROWS];
-    meet(rows, s, asked, products);
-    for (int r = 0; r < rows; r++) {
-        v16 score = __builtin_convertvector(products[r], v16) * load(s->scale);
-        score *= splat(asked[r].factor);
-        if (softcap > 0.0f) {
-            float capped[LANES];
-            store(capped, score);
-            cap_scores(capped, softcap, 1);
-            score = load(capped);
+    for (int r = 0; r < rows; r++) most[r] = splat(LOWEST);
+    for (int t = 0; t < s->count; t++) {
+        const char *ahead = (const char *)s->ahead[t];
+        for (size_t k = 0; k < sizeof(sketch); k += 64) FETCH(ahead + k);
+        meet(rows, s->tile[t], asked, products);
+        for (int r = 0; r < rows; r++) {
+            v16 found = scored(products[r], s->tile[t], asked + r, softcap);
+            if (s->keys < (t + 1) * LANES)
+                found = pick(seen(t, 0, s->keys), found, splat(LOWEST));
+            most[r] = larger(found, most[r]);
+            store(score[r] + t * LANES, found);
         }
-        score = pick(seen(0, 0, lanes), score, splat(LOWEST));
-        float peak = lane_max(score);
-        to[r].peak[tile] = peak;
-        to[r].mass[tile] = lane_sum(exp16(score - splat(peak)));
+    }
+    for (int r = 0; r < rows; r++) {
+        float peak = lane_max(most[r]), *mass = to[r].mass + s->index * SPAN;
+        to[r].peak[s->index] = peak;
+        for (int t = 0; t < s->count; t++)
+            mass[t] = lane_sum(exp16(load(score[r] + t * LANES) - splat(peak)));
+        for (int t = s->count; t < SPAN; t++) mass[t] = 0.0f;
     }
 }
 
-/* Raises worth to the share of the row's attention that lies in each of n tiles. */
-static void rate(const struct weights *row, int n, float *worth) {
-    v16 most = splat(LOWEST), sum = splat(0.0f);
-    for (int i = n; i % LANES; i++) {
-        row->peak[i] = LOWEST;
-        row->mass[i] = 0.0f;
+/* Raises worth to the share of the row's attention that lies in each tile of so many spans. */
+static void rate(const struct weights *row, int spans, float *worth) {
+    float most = LOWEST, shrink[LANES];
+    v16 sum = splat(0.0f);
+    for (int s = 0; s < spans; s++) most = row->peak[s] > most ? row->peak[s] : most;
+    for (int s = 0; s < spans; s++) {
+        store(shrink, exp16(splat(row->peak[s] - most)));
+        for (int i = 0; i < SPAN; i += LANES) {
+            v16 mass = load(row->mass + s * SPAN + i) * splat(shrink[0]);
+            store(row->mass + s * SPAN + i, mass);
+            sum += mass;
+        }
     }
-    for (int i = 0; i < n; i += LANES) most = larger(load(row->peak + i), most);
-    v16 peak = splat(lane_max(most));
-    for (int i = 0; i < n; i += LANES)
-        sum += load(row->mass + i) * exp16(load(row->peak + i) - peak);
     v16 inverse = splat(1.0f / lane_sum(sum));
-    for (int i = 0; i < n; i += LANES) {
-        v16 share = load(row->mass + i) * exp16(load(row->peak + i) - peak) * inverse;
-        store(worth + i, larger(share, load(worth + i)));
-    }
+    for (int i = 0; i < spans * SPAN; i += LANES)
+        store(worth + i, larger(load(row->mass + i) * inverse, load(worth + i)));
 }
 
 /* Floats in the order of integers. */

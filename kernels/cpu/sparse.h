@@ -1,6 +1,6 @@
 /* Sparse decode rows: a task is one of them and one kv head, done in four rounds.
  *
- *   weigh    tiles [WEIGHED i, WEIGHED (i + 1)) by their sketches
+ *   weigh    spans of tiles by their sketches
  *   choose   the tiles that are read
  *   read     of them RUN at a time, side by side as if they were all that there is
  *   join     the runs, added in order
@@ -15,10 +15,10 @@
 
 #include <stdlib.h>
 
-#define WEIGHED 256 /* tiles */
-#define RUN 64      /* tiles, a multiple of TILES */
+#define AHEAD 4 /* tiles */
+#define RUN 64 /* tiles, a multiple of TILES */
 
-/* room: [tasks][each], of a task rank and chosen [tiles], then of each row peak and mass [tiles].
+/* room: [tasks][each], of a task rank and chosen [tiles], then of each row mass and peak [tiles].
  * parts: [tasks][runs][rows of a task], or NULL where a task joins its runs itself. */
 struct sparse {
     const struct request *request;
@@ -61,24 +61,26 @@ INLINE const sketch *sketch_of(const struct chosen *c, int tile) {
     return c->request->sketches + block_of(c->request, c->job.row[0].table, tile, c->head);
 }
 
-static void weigh_span(struct chosen *c, int64_t span) {
+static void weigh_tiles(struct chosen *c, int64_t index) {
     const struct request *a = c->request;
-    for (int r = 0; r < c->rows; r++)
-        ask(&c->asked[r], c->query + r * a->query_head_stride, a->scale);
-    int end = min_of(c->tiles, (int)(span + 1) * WEIGHED);
-    for (int t = (int)span * WEIGHED; t < end; t++) {
-        const char *ahead = (const char *)sketch_of(c, min_of(t + 4, c->tiles - 1));
-        for (size_t k = 0; k < sizeof(sketch); k += 64) FETCH(ahead + k);
-        const sketch *own = sketch_of(c, t);
-        int lanes = min_of(c->job.row[0].hi - t * LANES, LANES), n = c->rows;
-        EACH({ weigh_tile(rows, own, lanes, t, a->softcap, c->asked + i, c->weights + i); })
+    struct span span = {.index = (int)index};
+    int first = span.index * SPAN, n = c->rows;
+    span.count = min_of(c->tiles - first, SPAN);
+    if (span.count <= 0) return;
+    span.keys = min_of(c->job.row[0].hi - first * LANES, SPAN * LANES);
+    for (int t = 0; t < span.count; t++) {
+        span.tile[t] = sketch_of(c, first + t);
+        span.ahead[t] = sketch_of(c, min_of(first + t + AHEAD, c->tiles - 1));
     }
+    for (int r = 0; r < n; r++) ask(&c->asked[r], c->query + r * a->query_head_stride, a->scale);
+    EACH({ weigh_span(rows, &span, a->softcap, c->asked + i, c->weights + i); })
 }
 
 static void choose_tiles(struct chosen *c) {
     float *worth = (float *)c->tile;
-    memset(worth, 0, (c->tiles + LANES - 1) / LANES * LANES * sizeof *worth);
-    for (int r = 0; r < c->rows; r++) rate(&c->weights[r], c->tiles, worth);
+    int spans = (c->tiles + SPAN - 1) / SPAN;
+    memset(worth, 0, (size_t)spans * SPAN * sizeof *worth);
+    for (int r = 0; r < c->rows; r++) rate(&c->weights[r], spans, worth);
     for (int t = 0; t < c->tiles; t++) c->rank[t] = rank_of(worth[t]);
     choose(c->rank, c->tiles, c->keep, c->tile);
 }
@@ -109,7 +111,7 @@ static void whole_task(const void *context, int64_t i) {
     const struct sparse *s = context;
     struct chosen c;
     begin_task(s, i, &c);
-    for (int64_t span = 0; span < s->spans; span++) weigh_span(&c, span);
+    for (int64_t span = 0; span < s->spans; span++) weigh_tiles(&c, span);
     choose_tiles(&c);
     for (int64_t run = 0; run < s->runs; run++) {
         read_run(&c, run);
@@ -122,7 +124,7 @@ static void weigh_task(const void *context, int64_t i) {
     const struct sparse *s = context;
     struct chosen c;
     begin_task(s, i / s->spans, &c);
-    weigh_span(&c, i % s->spans);
+    weigh_tiles(&c, i % s->spans);
 }
 
 static void choose_task(const void *context, int64_t i) {
@@ -167,9 +169,9 @@ static int32_t attend_sparse(const struct request *a) {
     for (int t = a->num_tokens - a->num_sparse; t < a->num_tokens; t++)
         keep = a->token_tiles[t] > keep ? a->token_tiles[t] : keep;
     struct sparse s = {.request = a, .tasks = (int64_t)a->num_sparse * a->num_kv_heads};
-    s.tiles = (tiles + LANES - 1) / LANES * LANES;
+    s.spans = (tiles + SPAN - 1) / SPAN;
+    s.tiles = s.spans * SPAN;
     s.each = (2 + 2 * group) * s.tiles;
-    s.spans = (tiles + WEIGHED - 1) / WEIGHED;
     s.runs = (keep + RUN - 1) / RUN;
     int apart = a->crew && s.runs > 1 && s.tasks < 4 * a->crew->threads;
     s.room = aligned_alloc(64, s.tasks * s.each * sizeof *s.room);

@@ -6,6 +6,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
 #define LANES 16
 #define INLINE static inline __attribute__((always_inline))
 
@@ -27,7 +31,13 @@ INLINE v16 pick(m16 mask, v16 yes, v16 no) {
     return (v16)(((m16)yes & mask) | ((m16)no & ~mask));
 }
 
-INLINE v16 larger(v16 a, v16 b) { return pick(a > b, a, b); }
+INLINE v16 larger(v16 a, v16 b) {
+#ifdef __AVX512F__
+    return (v16)_mm512_max_ps((__m512)a, (__m512)b);
+#else
+    return pick(a > b, a, b);
+#endif
+}
 
 /* Fetches a line into the second cache level: more of them are in flight than into the first. */
 #define FETCH(p) __builtin_prefetch(p, 0, 2)

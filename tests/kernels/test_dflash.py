@@ -32,6 +32,7 @@ def filled(
     heads, width = contents.num_kv_heads, contents.head_dim
     shape = KVShape(1, pages, page_size, heads, width, dtype, eight_bit, sketched=True)
     backend = make_backend(member, shape, Place(threads=threads))
+    assert backend.name == member
     backend.fill_pages(list(range(pages)), math.nan)
     tables = random_tables(contents.lengths, shape)
     for s, length in enumerate(contents.lengths):

@@ -70,14 +70,14 @@ FAULTS: tuple[Fault, ...] = (
     choose.fault(
         "the last head alone chooses",
         "A head does not get the tiles that it alone attends to.",
-        "        store(worth + i, larger(share, load(worth + i)));\n",
-        "        store(worth + i, share);\n",
+        "larger(load(row->mass + i) * inverse, load(worth + i))",
+        "load(row->mass + i) * inverse",
     ),
     choose.fault(
         "scores are compared over heads",
         "The head with the largest scores has all the tiles.",
-        "    v16 peak = splat(lane_max(most));\n",
-        "    v16 peak = splat(0.0f);\n",
+        "most = row->peak[s] > most ? row->peak[s] : most;",
+        "most = 0.0f;",
     ),
     sketch.fault(
         "the codes' offset counts",
