@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 SOURCES = Path(__file__).parent
 TIMEOUT_S = 120.0
+ATTEMPTS = 3
 FLAGS = (
     "-O3",
     "-std=gnu11",
@@ -96,15 +97,17 @@ def _digest(compiler: str, source: str, defines: list[str]) -> str:
     return digest.hexdigest()[:24]
 
 
-@functools.cache
 def _version(compiler: str) -> str:
+    """Names the compiler by its file: a worker whose libraries are there starts no process.
+
+    One that can't be run for a moment would else give a worker other bits than its fleet has.
+    """
+    file = Path(compiler).resolve()
     try:
-        run = subprocess.run(
-            [compiler, "--version"], capture_output=True, text=True, check=True, timeout=TIMEOUT_S
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise BuildError(f"{compiler} --version failed: {error}") from error
-    return f"{Path(compiler).resolve()} {run.stdout}"
+        kept = file.stat()
+    except OSError as error:
+        raise BuildError(f"{compiler} can't be looked at: {error}") from error
+    return f"{file} {kept.st_size} {kept.st_mtime_ns}"
 
 
 @functools.cache
@@ -139,13 +142,21 @@ def _try_targets(compiler: str, arguments: list[str]) -> None:
     complaint = ""
     for flags in _targets():
         command = [compiler, *FLAGS, *flags, *arguments]
-        try:
-            run = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise BuildError(f"{compiler} failed: {error}") from error
+        run = _run(command)
         if run.returncode == 0:
             return
         complaint = complaint or run.stderr.strip()[-500:]
     raise BuildError(f"{compiler} refused the source: {complaint}")
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Runs the compiler; again where it could not be started or did not end."""
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            return subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            if not left:
+                raise BuildError(f"{command[0]} failed: {error}") from error
+    raise AssertionError("the last attempt returns or raises")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import platform
+import shutil
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -69,6 +72,41 @@ def test_a_second_load_does_not_build_again(empty_cache: Path) -> None:
     built_at = library.stat().st_mtime_ns
     load_library("elementwise.c")
     assert [path.stat().st_mtime_ns for path in empty_cache.iterdir()] == [built_at]
+
+
+@pytest.fixture
+def counting_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A compiler that can't be started the first time; a line in `runs` each time it is."""
+    compiler = tmp_path / "counting-cc"
+    real = shutil.which("cc")
+    compiler.write_text(f'#!/bin/sh\necho >> {tmp_path}/runs\nexec {real} "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    failed: list[bool] = []
+    real_run = subprocess.run
+
+    def run(*arguments: Any, **options: Any) -> Any:
+        if not failed:
+            failed.append(True)
+            raise OSError(22, "Invalid argument")
+        return real_run(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return tmp_path / "runs"
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_a_compiler_that_could_not_be_started_is_tried_again(counting_compiler: Path) -> None:
+    load_library("elementwise.c")
+    assert len(counting_compiler.read_text().splitlines()) == 1
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_a_library_that_is_there_is_loaded_without_the_compiler(counting_compiler: Path) -> None:
+    """Else one that can't be run for a moment gives a worker other bits than its fleet has."""
+    load_library("elementwise.c")
+    load_library("elementwise.c")
+    assert len(counting_compiler.read_text().splitlines()) == 1
 
 
 def test_macros_name_libraries_of_their_own(empty_cache: Path) -> None:
