@@ -17,6 +17,7 @@ from loadtest.chaos.command import run_chaos
 from loadtest.client import Client
 from loadtest.errors import LoadTestError
 from loadtest.fleet import FleetWish, started
+from loadtest.load.command import mount
 from loadtest.parts import PartsWish, running
 from loadtest.peers.routers import ROUTERS
 from loadtest.peers.servers import Wish, model_folder
@@ -53,6 +54,7 @@ TRACES = ROOT / "loadtest" / "data"
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 progress = Console(stderr=True)
 app.command("chaos")(run_chaos)
+mount(app)
 
 
 @app.callback()
