@@ -90,6 +90,8 @@ bench: $(STAMP)  ## Kernels, caches, routing, tenants, failover, overhead (half 
 	$(BIN)/python -m loadtest failover
 	$(BIN)/python -m loadtest overhead --routers pando,direct
 	$(BIN)/python -m loadtest doctor
+	$(BIN)/python -m loadtest ladder --quick
+	$(BIN)/python -m loadtest scenarios --quick
 	$(BIN)/python -m loadtest shared-prefix $(ARGS)
 
 rollout: $(STAMP)  ## The chart's rollouts and a change of scale under load, with its probes and pauses (minutes)

@@ -16,7 +16,7 @@ class Report:
     name: str
     columns: tuple[str, ...]
     rows: Sequence[Sequence[str]]
-    summary: Mapping[str, float]
+    summary: Mapping[str, float | str]
 
 
 def show(report: Report, console: Console) -> None:
@@ -29,13 +29,15 @@ def show(report: Report, console: Console) -> None:
 
 
 def summary_line(report: Report) -> str:
-    """Returns `name: key=number key=number`."""
+    """Returns `name: key=value key=value`."""
     pairs = " ".join(f"{key}={number(value)}" for key, value in report.summary.items())
     return f"{report.name}: {pairs}"
 
 
-def number(value: float) -> str:
-    """Returns whole numbers as such, others with four significant digits."""
+def number(value: float | str) -> str:
+    """Returns words and whole numbers as such, others with four significant digits."""
+    if isinstance(value, str):
+        return value
     return str(int(value)) if value == int(value) else f"{value:.4g}"
 
 

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from loadtest.errors import LoadTestError
 from loadtest.fleet import FleetWish, started
-from loadtest.load import kinds, runs
+from loadtest.load import kinds, ladder, runs, scenarios
 from loadtest.load import options as o
 from loadtest.load.asked import Asked, keys_of
 from loadtest.load.figures import Slo
@@ -36,6 +36,8 @@ def mount(app: typer.Typer) -> None:
     app.command("run")(run)
     app.command("report")(report)
     app.command("workloads")(workloads)
+    app.command(ladder.NAME)(run_ladder)
+    app.command(scenarios.NAME)(run_scenarios)
 
 
 def run(
@@ -98,6 +100,30 @@ def workloads() -> None:
         parameters = kinds.parameters(name).items()
         table.add_row(name, "  ".join(f"{key}={value}" for key, value in parameters))
     Console().print(table)
+
+
+def run_ladder(
+    model: o.FleetModel = DEFAULT_MODEL, quick: o.Quick = False, picture: o.Picture = None
+) -> None:
+    """Show what radix, dflash and grouping by prefix add, one upon the other (minutes)."""
+    try:
+        rungs = ladder.measure(model, ladder.QUICK if quick else ladder.Shape(), _say)
+    except LoadTestError as error:
+        refuse(error)
+    if picture is not None:
+        ladder.draw(rungs, picture)
+    show(ladder.report(rungs), Console())
+
+
+def run_scenarios(model: o.FleetModel = DEFAULT_MODEL, quick: o.Quick = False) -> None:
+    """Send agents' and short traffic to each cache: which one wins, and what follows."""
+    shape = scenarios.quick() if quick else scenarios.Shape()
+    try:
+        outcomes = scenarios.measure(model, shape, _say)
+    except LoadTestError as error:
+        refuse(error)
+    _say(scenarios.advice(outcomes))
+    show(scenarios.report(outcomes), Console())
 
 
 @contextmanager
