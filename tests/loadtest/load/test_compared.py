@@ -25,7 +25,10 @@ class Pair:
 
 def both() -> Pair:
     """B answers each request in a time of its own over A's: the same ratio within a round."""
-    a = many(60)
+    a = [
+        msgspec.structs.replace(one, conversation=f"c{number // 3}")
+        for number, one in enumerate(many(60))
+    ]
     b = [
         msgspec.structs.replace(one, side="B", ttft_s=(one.ttft_s or 0) * (1.5 + one.round))
         for one in reversed(a)

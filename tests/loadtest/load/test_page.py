@@ -21,7 +21,7 @@ from tests.loadtest.load.test_figures import many
 HEAD = Head(
     workload="chat <b>",
     seed=3,
-    settings={"rate": "2.0"},
+    settings={"rate": "<b>2.0"},
     targets={"A": "http://a", "B": "http://b"},
 )
 SLO = Slo(0.4, 0.06)
@@ -92,6 +92,7 @@ def test_every_figure_is_on_the_page() -> None:
     for name, ratio in found.comparison.by_round.items():
         assert f"<td>{name}</td><td>{ratio.least:.3g}</td><td>{ratio.median:.3g}</td>" in document
     assert "chat &lt;b&gt;" in document
+    assert "&lt;b&gt;2.0" in document
     assert "<b>" not in document
 
 

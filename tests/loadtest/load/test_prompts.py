@@ -56,6 +56,15 @@ def test_a_word_is_a_token_of_the_small_model(smollm2_folder: Path) -> None:
     assert len(tokenizer.encode_literal(block("77", 512) + block("78", 512))) == 1024
 
 
+def test_a_block_spells_its_number_and_goes_on_in_words_of_its_own() -> None:
+    first, second = (block(str(one), 60).split() for one in (5, 5 + 512 * 7))
+    assert first[:3] == [WORDS[5], WORDS[0], WORDS[0]]
+    assert second[:3] == [WORDS[5], WORDS[7], WORDS[0]]
+    assert sum(one == other for one, other in zip(first[3:], second[3:], strict=True)) < 5
+    assert block("5", 20).split() == first[:20]
+    assert block("a", 20) == block("a", 30)[: len(block("a", 20))] != block("b", 20)
+
+
 def test_an_agents_tools_and_system_prompt_have_three_to_four_thousand_tokens(
     smollm2_folder: Path,
 ) -> None:
@@ -148,16 +157,19 @@ def test_groups_share_their_prefix_and_nothing_else(
     begins = Counter(tuple(one[:prefix]) for one in prompts)
     assert len(begins) == groups
     assert set(begins.values()) == {size}
+    in_a_row = [one[:prefix] == other[:prefix] for one, other in pairwise(prompts)]
+    assert sum(in_a_row) < groups * (size - 1)
     for number, one in enumerate(prompts):
         for other in prompts[:number]:
             equal = shared(one, other)
             assert equal < 4 or prefix <= equal < prefix + 4
 
 
-def test_tenants_ask_by_their_weights_and_share_only_with_themselves() -> None:
-    found = [one[0] for one in made("tenants", "tenants=4", "num_requests=4000", "skew=1")]
+@pytest.mark.parametrize("skew", [0, 1, 2])
+def test_tenants_ask_by_their_weights_and_share_only_with_themselves(skew: int) -> None:
+    found = [one[0] for one in made("tenants", "tenants=4", "num_requests=4000", f"skew={skew}")]
     counts = Counter(one.tenant for one in found)
-    weights = [1, 1 / 2, 1 / 3, 1 / 4]
+    weights = [1, 1 / 2**skew, 1 / 3**skew, 1 / 4**skew]
     for number, weight in enumerate(weights, 1):
         expected = 4000 * weight / sum(weights)
         assert abs(counts[f"tenant-{number}"] - expected) < 4 * expected**0.5

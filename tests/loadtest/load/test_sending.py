@@ -74,13 +74,25 @@ def test_the_oracle_agrees_with_a_cache_without_end(server: FakeOpenAI) -> None:
 
 
 def test_what_the_model_said_goes_into_later_turns_and_is_known(server: FakeOpenAI) -> None:
-    send(server, chats(), Plan(Closed(1), live=True))
+    samples = send(server, chats(), Plan(Closed(1), live=True))
+    units = {(one.conversation, one.turn): one.units for one in samples}
+    for one in samples:
+        if one.turn:
+            # The prompt before, the mark of the answer's role, and the answer itself.
+            assert one.shared_units > units[one.conversation, one.turn - 1] + 1
     last = [body for body in server.bodies if len(body["messages"]) == 6]
     said = {
         one["content"] for body in last for one in body["messages"] if one["role"] == "assistant"
     }
     assert said == {" said0 said1 said2 said3 said4"}
     assert len(last) == 6
+
+
+def test_what_was_written_stays_where_live_answers_are_not_asked_for(server: FakeOpenAI) -> None:
+    found = chats()
+    send(server, found, Plan(Closed(1)))
+    written = [prompt.body["messages"] for turns in found for prompt in turns]
+    assert [body["messages"] for body in server.bodies] == written
 
 
 def test_tenants_send_with_their_own_keys(server: FakeOpenAI) -> None:
