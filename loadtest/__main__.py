@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from loadtest.chaos.command import run_chaos
+from loadtest.analysis import command as analyze
 from loadtest.client import Client
 from loadtest.errors import LoadTestError
 from loadtest.fleet import FleetWish, started
@@ -155,10 +156,9 @@ def run_engines(
     wishes = {
         name: Wish(model, threads, pythons.get(name, sys.executable)) for name in names.split(",")
     }
-    say = lambda text: progress.print(text, highlight=False)  # noqa: E731
     try:
         outcomes = engines.measure_all(
-            wishes, engines.QUICK if quick else engines.Shape(), rounds, say
+            wishes, engines.QUICK if quick else engines.Shape(), rounds, _say
         )
     except LoadTestError as error:
         _refuse(error)
@@ -208,9 +208,8 @@ def run_isolation(
     """Flood a worker beside quiet tenants, and try to find out what they have sent."""
     shape = isolation.Shape(rounds=rounds, seed=seed)
     flooded = {name: isolation.measure_flood(name, shape) for name in isolation.MEMBERS}
-    say = lambda text: progress.print(text, highlight=False)  # noqa: E731
     try:
-        timing = isolation.measure_timing(model, shape, say) if model else {}
+        timing = isolation.measure_timing(model, shape, _say) if model else {}
     except LoadTestError as error:
         _refuse(error)
     show(isolation.report(flooded, timing), Console())
@@ -309,9 +308,7 @@ def run_failover(
     flags = ("--drain-s", "0.5") if loss is failover.Loss.LEAVE else ()
     try:
         with running(PartsWish(model, workers, worker_flags=flags)) as parts:
-            outcome = asyncio.run(
-                failover.measure(parts, shape, lambda text: progress.print(text, highlight=False))
-            )
+            outcome = asyncio.run(failover.measure(parts, shape, _say))
         told = failover.report(outcome)
     except (LoadTestError, httpx.HTTPError) as error:
         _refuse(error)
@@ -319,6 +316,7 @@ def run_failover(
 
 
 app.command(doctor.NAME)(doctor_run.run)
+app.command(analyze.NAME)(analyze.run)
 
 
 @app.command(overhead.NAME)
@@ -340,7 +338,7 @@ def run_overhead(
         if unknown:
             raise LoadTestError(f"router {min(unknown)!r}: one of {', '.join(ROUTERS)}")
         shape = overhead.Shape(seconds, rounds, shutil.which(smg) or smg, wanted)
-        costs = overhead.measure(shape, lambda text: progress.print(text, highlight=False))
+        costs = overhead.measure(shape, _say)
     except LoadTestError as error:
         _refuse(error)
     grown = overhead.growth(prefixes) if prefixes else None
@@ -357,7 +355,7 @@ def run_routing(
     """Replay recorded traffic through real gateways: hits against one big cache, even work."""
     plan = routing.Plan(traces, quick, gateways, simulate)
     try:
-        outcomes = routing.measure(plan, lambda text: progress.print(text, highlight=False))
+        outcomes = routing.measure(plan, _say)
     except (LoadTestError, OSError) as error:
         _refuse(error)
     show(routing.report(outcomes), Console())
@@ -373,12 +371,14 @@ def run_tenants(
     """Tenants beside one another: fair shares, a noisy neighbour, one limit over many gateways."""
     shape = tenants.Shape(seconds, gateways, burst, limit)
     try:
-        outcome = asyncio.run(
-            tenants.measure(shape, lambda text: progress.print(text, highlight=False))
-        )
+        outcome = asyncio.run(tenants.measure(shape, _say))
     except LoadTestError as error:
         _refuse(error)
     show(tenants.report(outcome), Console())
+
+
+def _say(text: str) -> None:
+    progress.print(text, highlight=False)
 
 
 def _refuse(error: Exception) -> NoReturn:

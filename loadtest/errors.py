@@ -2,7 +2,8 @@
 
 LoadTestError           a sentence; the command ends with status 1
 ├── FleetFailed         the fleet that was started for the purpose didn't come up
-└── RequestRefused      a server's answer that is none
+├── RequestRefused      a server's answer that is none
+└── UnreadableLog       a log that cannot be read, or in which no line is a request
 """
 
 from __future__ import annotations
@@ -18,3 +19,7 @@ class FleetFailed(LoadTestError):
 
 class RequestRefused(LoadTestError):
     """A server's answer that is none."""
+
+
+class UnreadableLog(LoadTestError):
+    """A log that cannot be read, or in which no line is a request."""

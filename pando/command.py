@@ -1,6 +1,6 @@
 """The `pando` command: `up` starts a fleet, `check` says if it would run, `tenant` who may ask.
 
-`run` runs a program of a file.
+`run` runs a program of a file, `analyze` says what a log of traffic shares.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from pando import tenant
+from pando.analyze import SETTINGS, analyze
 from pando.check import Level, findings
 from pando.errors import PandoError
 from pando.probe import Wish, probe
@@ -27,6 +28,7 @@ MARKS = {Level.OK: "ok", Level.WARNING: "warning", Level.PROBLEM: "problem"}
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 app.add_typer(tenant.app, name="tenant")
 app.command()(run)
+app.command(context_settings=SETTINGS, add_help_option=False)(analyze)
 
 
 class PrefixCache(StrEnum):
