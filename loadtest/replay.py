@@ -61,7 +61,15 @@ class _Gateway:
             reader, writer = self.idle.pop()
             if not reader.at_eof() and not writer.is_closing():
                 return reader, writer
+            writer.close()
         return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def close(self) -> None:
+        """No connection is left open."""
+        idle, self.idle = self.idle, []
+        for _, writer in idle:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for _, writer in idle), return_exceptions=True)
 
 
 def body(request: Recorded, speed: Speed) -> bytes:
@@ -99,8 +107,7 @@ async def replay(
             sending = _send(request, rng.choice(gateways), speed, late)
             tasks.append(group.create_task(sending))
     for gateway in gateways:
-        for _, writer in gateway.idle:
-            writer.close()
+        await gateway.close()
     return [task.result() for task in tasks]
 
 
@@ -114,7 +121,7 @@ async def _send(request: Recorded, gateway: _Gateway, speed: Speed, late_s: floa
         told, answer = await _ask(gateway, head.encode() + chat)
     except (ConnectionError, asyncio.IncompleteReadError):
         # The gateway closed the idle connection just when it was taken up again.
-        gateway.idle.clear()
+        await gateway.close()
         told, answer = await _ask(gateway, head.encode() + chat)
     if not told.startswith(b"HTTP/1.1 200"):
         raise RequestRefused(f"{told.splitlines()[0].decode()} {answer.decode()}")
@@ -132,9 +139,13 @@ async def _send(request: Recorded, gateway: _Gateway, speed: Speed, late_s: floa
 async def _ask(gateway: _Gateway, message: bytes) -> tuple[bytes, bytes]:
     """The answer's head and body."""
     reader, writer = await gateway.connection()
-    writer.write(message)
-    told = await reader.readuntil(b"\r\n\r\n")
-    answer = await reader.readexactly(int(_headers(told).get("content-length", "0")))
+    try:
+        writer.write(message)
+        told = await reader.readuntil(b"\r\n\r\n")
+        answer = await reader.readexactly(int(_headers(told).get("content-length", "0")))
+    except (ConnectionError, asyncio.IncompleteReadError):
+        writer.close()
+        raise
     gateway.idle.append((reader, writer))
     return told, answer
 

@@ -1,6 +1,7 @@
 """The `pando` command: `up` starts a fleet, `check` says if it would run, `tenant` who may ask.
 
-`run` runs a program of a file, `analyze` says what a log of traffic shares.
+`run` runs a program of a file, `analyze` says what a log of traffic
+shares, `plan` what memory takes it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pando import tenant
 from pando.analyze import SETTINGS, analyze
 from pando.check import Level, findings
 from pando.errors import PandoError
+from pando.plan import plan
 from pando.probe import Wish, probe
 from pando.run import run
 from pando.sizes import parse_size
@@ -28,6 +30,7 @@ MARKS = {Level.OK: "ok", Level.WARNING: "warning", Level.PROBLEM: "problem"}
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 app.add_typer(tenant.app, name="tenant")
 app.command()(run)
+app.command()(plan)
 app.command(context_settings=SETTINGS, add_help_option=False)(analyze)
 
 

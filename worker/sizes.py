@@ -7,12 +7,12 @@ from pathlib import Path
 
 import torch
 
-from kernels.interface import KVShape
 from worker.config import WorkerConfig
 from worker.errors import ModelUnavailable
 from worker.memory import PagePlan, free_memory, plan_pages
 from worker.model.formats import Formats
 from worker.model.interface import ModelShape
+from worker.model.memory_plan import Heads, KvFormat, token_bytes
 from worker.model.shape import read_config, shape_of
 from worker.model.split import kv_heads_of_rank
 
@@ -42,20 +42,14 @@ def decide(config: WorkerConfig, folder: Path) -> Sizes:
     kv_heads = kv_heads_of_rank(described, config.tensor_parallel)
     dtype = DTYPES[config.dtype] if config.dtype != "auto" else default_dtype(config.device)
     kept = formats_of(config)
-    kv = KVShape(
-        shape.num_layers,
-        1,
-        1,
-        kv_heads,
-        shape.head_dim,
-        dtype,
-        eight_bit=kept.eight_bit_kv,
-        sketched=kept.sketched_keys,
+    each = token_bytes(
+        Heads(shape.num_layers, kv_heads, shape.head_dim),
+        KvFormat(dtype.itemsize, kept.eight_bit_kv, kept.sketched_keys),
     )
     pages = plan_pages(
-        config.kv_memory_bytes(kv.bytes_per_token, _free_bytes(config)),
+        config.kv_memory_bytes(each, _free_bytes(config)),
         config.page_size,
-        kv.bytes_per_token,
+        each,
     )
     longest = min(config.max_model_len or shape.max_model_len, shape.max_model_len)
     device = config.device.split(":")[0]

@@ -11,13 +11,25 @@ import json
 import math
 import struct
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from worker.errors import ModelUnavailable
 from worker.model.files import DEFAULT_MODEL, locate
+from worker.model.memory_plan import Heads, KvFormat, heads_of, parameters_of, token_bytes
 from worker.text.model_configs import read_json
 
 FLOAT32_BYTES = 4
+# What a GGUF file calls a config's numbers.
+GGUF_NAMES = {
+    "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "hidden_size": "embedding_length",
+    "sliding_window": "attention.sliding_window",
+}
 
 
 def footprint(path: Path) -> dict[str, str | int | None]:
@@ -44,14 +56,40 @@ def safetensors_numbers(file: Path) -> int:
 
 def folder_kv_bytes(folder: Path) -> int | None:
     """Returns K and V of one token over all layers, or None where the config doesn't tell."""
-    config = read_json(folder / "config.json")
-    config = config.get("text_config", config)
-    try:
-        heads = config.get("num_key_value_heads") or config["num_attention_heads"]
-        width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-        return int(2 * config["num_hidden_layers"] * heads * width * FLOAT32_BYTES)
-    except KeyError:
-        return None
+    heads = heads_of(read_json(folder / "config.json"))
+    return None if heads is None else token_bytes(heads, KvFormat(FLOAT32_BYTES))
+
+
+def described(model: str) -> dict[str, Any]:
+    """Returns what a plan takes from the model's files: `parameters`, `layers` and so on.
+
+    model: a folder with a config.json (weights are counted where they are, else told from it), a
+    .gguf file, or the default name. What isn't told is left out. Raises ModelUnavailable.
+    """
+    folder = Path(model).expanduser()
+    if (folder / "config.json").is_file():
+        config = read_json(folder / "config.json")
+        numbers = sum(safetensors_numbers(file) for file in folder.glob("*.safetensors"))
+        return _told(heads_of(config), numbers or parameters_of(config))
+    file = locate(model)
+    if file.is_dir():
+        raise ModelUnavailable(f"The model folder {file} lacks config.json.")
+    return _told(gguf_heads(file), gguf_numbers(file)[0])
+
+
+def _told(heads: Heads | None, parameters: int | None) -> dict[str, Any]:
+    found: dict[str, Any] = {} if heads is None else asdict(heads)
+    return found | ({} if parameters is None else {"parameters": parameters})
+
+
+def gguf_heads(file: Path) -> Heads | None:
+    """Returns what the file's metadata says of its K/V, or None."""
+    from worker.model.convert import read_metadata
+
+    found = read_metadata(file)
+    front = f"{found.get('general.architecture')}."
+    told = {name: found.get(front + key) for name, key in GGUF_NAMES.items()}
+    return heads_of({name: one for name, one in told.items() if one is not None})
 
 
 def gguf_numbers(file: Path) -> tuple[int, int | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import random
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import uvloop
 
 from loadtest.analysis.findings import FleetPoint
 from loadtest.analysis.fleets import FleetWish, hit_rate, recorded, routing_of, simulated
@@ -60,7 +60,7 @@ def replayed(requests: Sequence[Recorded], wish: FleetWish, times: float) -> lis
     )
     pace = Pace(wish.pace.prefill_tokens_s * times, wish.pace.tick_s)
     with running(Processes(wish.workers[0], wish.cache_tokens, pace, routing)) as fleet:
-        return asyncio.run(replay(requests, fleet.ports, Speed(times)))
+        return uvloop.run(replay(requests, fleet.ports, Speed(times)))
 
 
 def point(survey: Survey, wish: FleetWish) -> FleetPoint:
