@@ -23,6 +23,7 @@ RUN_BLOCK_TOKENS = 16
 TURN_EVERY_S = 8.0
 MAX_BLOCKS = 1 << 20
 MILLISECONDS_FROM = 1e11
+LATEST_MS = 1e14
 _TIMES = ("timestamp", "created", "created_at", "time")
 _BODIES = ("request", "body", "request_body")
 
@@ -173,7 +174,8 @@ def _blocks(row: Mapping[str, Any]) -> Entry:
     if not count or total > count * block:
         raise NoRequest(f"input_length is {total}, and its {count} ids stand for {count * block}")
     output = row.get("output_length")
-    at_s = stamp / 1000 if isinstance(stamp, int | float) else None
+    at = _number(stamp)
+    at_s = None if at is None else at / 1000
     return Entry(Blocks(packed, block, total), at_s, output if isinstance(output, int) else None)
 
 
@@ -228,9 +230,19 @@ def _time(row: Mapping[str, Any]) -> float | None:
             raise NoRequest(
                 f"its time is {value!r:.40}: a number or ISO 8601 is expected"
             ) from error
-    if isinstance(value, int | float):
-        return value / 1000 if abs(value) >= MILLISECONDS_FROM else float(value)
-    return None
+    found = _number(value)
+    if found is not None and abs(found) >= MILLISECONDS_FROM:
+        return found / 1000
+    return found
+
+
+def _number(value: object) -> float | None:
+    """A time; None: there is none. Raises NoRequest where it is beyond all times."""
+    if not isinstance(value, int | float):
+        return None
+    if not abs(value) <= LATEST_MS:
+        raise NoRequest(f"its time is {value!r:.40}, which is beyond the year 5000")
+    return float(value)
 
 
 def _output_tokens(row: Mapping[str, Any]) -> int | None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from loadtest.analysis import log as log_module
-from loadtest.analysis.forms import Blocks, Chat, Ids, Text
+from loadtest.analysis.checkup import Examination
+from loadtest.analysis.forms import Blocks, Chat, Ids, NoRequest, Session, Text, requests_of
 from loadtest.analysis.log import Log
+from loadtest.analysis.writing import BytePen, Script
 from loadtest.errors import UnreadableLog
 from tests.loadtest.analysis.logs import chat, studied, written
 
@@ -95,6 +101,8 @@ def test_ids_of_two_agents_sessions_are_not_the_same(tmp_path: Path) -> None:
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content is neither"),
         ({"prompt": [1, "a"]}, "neither a text nor a token id"),
         ({"prompt": ""}, "its prompt is empty"),
+        ('{"timestamp": 1e300, "prompt": "a"}', "beyond the year 5000"),
+        ({"timestamp": 10**400, "prompt": "a"}, "beyond the year 5000"),
         ({"timestamp": "noon", **chat("a")}, "its time is 'noon'"),
         ({"input_length": 600, "hash_ids": [1]}, "its 1 ids stand for 512"),
         ({"input_length": 6, "hash_ids": [1]}, "it has blocks of 512 tokens, the lines before"),
@@ -133,3 +141,40 @@ def test_a_limit_leaves_the_beginning_and_says_so(tmp_path: Path) -> None:
     assert few.why_not == "--max-requests is 4"
     small = studied(path, limits=Limits(bytes=100)).traffic
     assert (small.requests, small.is_whole) == (1, False)
+
+
+KEYS = ["messages", "prompt", "role", "content", "timestamp", "hash_ids", "hash_runs", "tools"]
+KEYS += ["input_length", "output_length", "block", "requests", "session_id", "system", "body"]
+KEYS += ["response", "usage", "model", "text", "type", "completion_tokens"]
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.sampled_from(KEYS)
+)
+ROWS = st.recursive(
+    LEAVES,
+    lambda one: st.lists(one, max_size=4) | st.dictionaries(st.sampled_from(KEYS), one, max_size=6),
+    max_leaves=25,
+)
+
+
+MESSAGES = st.lists(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["system", "user", "x", 5])},
+        optional={"content": ROWS, "tool_calls": ROWS, "name": ROWS},
+    ),
+    max_size=4,
+)
+TELLING = st.fixed_dictionaries(
+    {"messages": MESSAGES}, optional={name: ROWS for name in KEYS if name != "messages"}
+)
+
+
+@settings(max_examples=150)
+@given(TELLING | st.dictionaries(st.sampled_from(KEYS), ROWS, min_size=1, max_size=8))
+def test_whatever_a_line_holds_it_is_a_request_or_a_sentence(row: dict[str, Any]) -> None:
+    with suppress(NoRequest):
+        found = requests_of(row, 1)
+        script = Script(BytePen())
+        for entry in found.entries if isinstance(found, Session) else found:
+            written_ = script.write(entry.prompt)
+            assert written_.length > 0
+            Examination(b"key").take(entry.prompt, written_.length, 0)
