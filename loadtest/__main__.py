@@ -13,8 +13,8 @@ import httpx
 import typer
 from rich.console import Console
 
-from loadtest.chaos.command import run_chaos
 from loadtest.analysis import command as analyze
+from loadtest.chaos.command import run_chaos
 from loadtest.client import Client
 from loadtest.errors import LoadTestError
 from loadtest.fleet import FleetWish, started
