@@ -13,6 +13,7 @@ import httpx
 import typer
 from rich.console import Console
 
+from loadtest import inside
 from loadtest.analysis import command as analyze
 from loadtest.chaos.command import run_chaos
 from loadtest.client import Client
@@ -21,31 +22,24 @@ from loadtest.fleet import FleetWish, started
 from loadtest.load.command import mount
 from loadtest.parts import PartsWish, running
 from loadtest.peers.routers import ROUTERS
-from loadtest.peers.servers import Wish, model_folder
+from loadtest.peers.servers import Wish
 from loadtest.report import show
 from loadtest.workloads import (
-    caches,
-    dflash,
     doctor,
     doctor_run,
-    engines,
     failover,
     fan_out,
     isolation,
-    masks,
     overhead,
     program,
     prompt_logprobs,
     rerank,
     routing,
-    scheduler,
     shared_prefix,
     tenants,
 )
 from loadtest.workloads.shared_prefix import Outcome, Shape
 from pando.up import ROOT
-from worker.dflash import Dflash, Mode
-from worker.order import ORDERS
 
 CACHES = ("radix", "block", "off")
 KEY_VARIABLE = "PANDO_API_KEY"
@@ -56,6 +50,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 progress = Console(stderr=True)
 app.command("chaos")(run_chaos)
 mount(app)
+inside.mount(app)
 
 
 @app.callback()
@@ -116,87 +111,6 @@ def run_fan_out(
     show(fan_out.report(outcomes), Console())
 
 
-@app.command(dflash.NAME)
-def run_dflash(
-    model: Annotated[str, typer.Option(help="Whose attention is compared.")] = DEFAULT,
-    longest: Annotated[int, typer.Option(min=512, help="Tokens of the longest context.")] = 32768,
-    budget: Annotated[int, typer.Option(min=80, help="Tokens that dflash reads.")] = 2048,
-    share: Annotated[float, typer.Option(min=0, max=1, help="Or this part.")] = 0.125,
-    threads: Annotated[int, typer.Option(min=1, help="Of the kernels.")] = 2,
-    picture: Annotated[Path | None, typer.Option(help="All figures, as SVG.")] = None,
-) -> None:
-    """Attend over long contexts whole, in part, and in part with K/V in eight bits."""
-    rule = Dflash(Mode.ON, budget, share)
-    shape = dflash.Shape(longest, rule, threads)
-    try:
-        folder = model_folder(model)
-    except LoadTestError as error:
-        _refuse(error)
-    points = dflash.measure(Path(folder), shape)
-    if picture is not None:
-        dflash.draw(points, picture)
-    progress.print(dflash.advice(points, shape))
-    show(dflash.report(points, shape), Console())
-
-
-@app.command(engines.NAME)
-def run_engines(
-    names: Annotated[
-        str, typer.Option("--engines", help=f"Comma-separated, of {', '.join(engines.ENGINES)}.")
-    ] = ",".join(engines.ENGINES),
-    model: Annotated[str, typer.Option(help="What all engines run.")] = DEFAULT,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of each engine.")] = 2,
-    vllm_python: Annotated[str, typer.Option(help="A Python that has vLLM.")] = sys.executable,
-    llama_python: Annotated[str, typer.Option(help="One that has xllamacpp.")] = sys.executable,
-    rounds: Annotated[int, typer.Option(min=1, help="In turn; the best figures count.")] = 1,
-    quick: Annotated[bool, typer.Option(help="Few tokens: does everything run?")] = False,
-) -> None:
-    """Decode by batch and share a prefix: our fleet and its peers on the same weights, in turn."""
-    pythons = {"vllm_cpu": vllm_python, "llama_cpp": llama_python}
-    wishes = {
-        name: Wish(model, threads, pythons.get(name, sys.executable)) for name in names.split(",")
-    }
-    try:
-        outcomes = engines.measure_all(
-            wishes, engines.QUICK if quick else engines.Shape(), rounds, _say
-        )
-    except LoadTestError as error:
-        _refuse(error)
-    show(engines.report(outcomes), Console())
-
-
-@app.command(caches.NAME)
-def run_caches(
-    prompts: Annotated[int, typer.Option(min=40, help="Prompts in the cache.")] = 1000,
-    prompt_tokens: Annotated[int, typer.Option(min=64, help="Tokens of each.")] = 4096,
-    page_size: Annotated[int, typer.Option(min=1, help="Tokens of a page.")] = 16,
-) -> None:
-    """Time the caches' own operations, without a model."""
-    stem = prompt_tokens * 3 // 4
-    shape = caches.Shape(prompts, prompt_tokens, stem, page_size=page_size)
-    outcomes = {name: caches.measure(name, shape) for name in caches.CACHES}
-    show(caches.report(outcomes, shape), Console())
-
-
-@app.command(scheduler.NAME)
-def run_scheduler(
-    model: Annotated[
-        str, typer.Option(help="Whose step the decisions are held against; empty: none.")
-    ] = DEFAULT,
-    groups: Annotated[int, typer.Option(min=2, help="What shares a prefix.")] = 24,
-    members: Annotated[int, typer.Option(min=4, help="Requests of each group.")] = 24,
-    seed: Annotated[int, typer.Option(help="Chooses the traffic.")] = 0,
-    picture: Annotated[Path | None, typer.Option(help="TTFT over queue length, as SVG.")] = None,
-) -> None:
-    """Compare orders of admission on a worker's own scheduler, in virtual time."""
-    shape = scheduler.Shape(groups, members, seed=seed)
-    outcomes = [scheduler.measure(mix, order, shape) for mix in scheduler.MIXES for order in ORDERS]
-    own = scheduler.own_cost(model or None)
-    show(scheduler.report(outcomes, own), Console())
-    if picture is not None:
-        scheduler.draw(shape, picture)
-
-
 @app.command(isolation.NAME)
 def run_isolation(
     model: Annotated[
@@ -213,20 +127,6 @@ def run_isolation(
     except LoadTestError as error:
         _refuse(error)
     show(isolation.report(flooded, timing), Console())
-
-
-@app.command(masks.NAME)
-def run_masks(
-    model: Annotated[str, typer.Option(help="Whose vocabulary.")] = DEFAULT,
-    walks: Annotated[int, typer.Option(min=1, help="Through each language.")] = 40,
-    seed: Annotated[int, typer.Option(help="Chooses the tokens.")] = 0,
-    hostile: Annotated[bool, typer.Option(help="Also run the model beside one.")] = True,
-) -> None:
-    """Time masks over a real vocabulary, check what they let through, and run a hostile grammar."""
-    shape = masks.Shape(walks, seed=seed)
-    outcomes = masks.measure(model, shape)
-    ratio = masks.measure_hostile(model, shape) if hostile else None
-    show(masks.report(outcomes, ratio), Console())
 
 
 @app.command(prompt_logprobs.NAME)
