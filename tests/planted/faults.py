@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.planted.accounts import FAULTS as ACCOUNTS
+from tests.planted.analysis import FAULTS as ANALYSIS
 from tests.planted.apart import FAULTS as APART
 from tests.planted.caches import FAULTS as CACHES
 from tests.planted.chart import FAULTS as CHART
@@ -37,4 +38,5 @@ FAULTS: tuple[Fault, ...] = (
     *LONG,
     *APART,
     *DOCTOR,
+    *ANALYSIS,
 )

@@ -83,8 +83,9 @@ def test_the_doctor_names_what_to_mend_first(
 
 
 def test_a_log_with_nothing_wrong_has_nothing_to_mend(tmp_path: Path) -> None:
-    found = studied(written(tmp_path, [chat("a"), chat("b"), chat("c")]))
+    found = studied(written(tmp_path, [chat(letter * 900) for letter in "abc"]))
     assert found.checkup is not None
+    assert found.checkup.reasons == {"never_seen": 1, "hit": 2}
     assert found.checkup.ailments == []
     assert not any("Mend" in one for one in found.advice)
 
