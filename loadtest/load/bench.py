@@ -18,7 +18,7 @@ import httpx
 from loadtest.errors import FleetFailed
 from loadtest.load.arrivals import Closed
 from loadtest.load.figures import Figures, figures
-from loadtest.load.prompt import Conversation
+from loadtest.load.prompt import Conversation, plain
 from loadtest.load.sending import Plan, Sender
 from loadtest.load.target import Target, first_model
 from loadtest.parts import Parts, PartsWish, running
@@ -27,6 +27,7 @@ from pando.ports import free_ports
 POLL_S = 0.1
 PAGE_SIZE = 16
 WORKER = "worker-0"
+WARM_TOKENS = 4
 _USED = re.compile(r"^pando_worker_kv_used_pages (\S+)$", re.MULTILINE)
 _BYTES = re.compile(r"([\d,]+) bytes a token")
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
@@ -132,4 +133,7 @@ def standing(stand: Stand) -> Iterator[Bench]:
     with running(wish) as parts:
         url = parts.urls[0]
         target = Target(url, first_model(url, {}), ignore_eos=True)
-        yield Bench(parts, target, f"http://127.0.0.1:{port}/metrics")
+        bench = Bench(parts, target, f"http://127.0.0.1:{port}/metrics")
+        # The first request of a process pays for what no later one does.
+        asyncio.run(bench.measure([plain("warm", "", "Warm up.", WARM_TOKENS)], 1))
+        yield bench
