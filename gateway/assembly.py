@@ -45,6 +45,7 @@ from gateway.telemetry.log import EventLog
 from gateway.telemetry.metrics import Telemetry
 from gateway.tenancy.assembly import Surroundings, Tenancy, build_tenancy
 from gateway.threads import aside
+from gateway.ui.assembly import Ui, build_ui
 
 # Of ids that clients see: random, so that none tells how many others asked, or what they got.
 _ID_BYTES = 12
@@ -60,6 +61,7 @@ class Gateway:
     telemetry: Telemetry
     tenancy: Tenancy
     doctor: Doctor | None
+    ui: Ui
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +103,20 @@ def build(
     telemetry.watch_workers(lambda: [(w.name, w.gauges()) for w in fleet.workers()])
     service = _service(parts)
     links = _links(parts)
+    ui = build_ui(service, links, parts.practice.doctor)
     works: list[Work] = [
         parts.router.follow_fleet,
         LoopLag(telemetry).watch,
         service.pipeline.means.dispatcher.watch,
         Discovery(_sources(parts), links.follow, log).watch,
+        ui.history.watch,
         *(member.run for member in _foreign(parts)),
     ]
-    contexts = [aside, parts.tenancy.serving, *_admin(parts, service, admin_listener)]
+    contexts = [aside, parts.tenancy.serving, *_admin(parts, service, admin_listener, ui)]
     lifespan = around([*contexts, partial(running, works, links.close, log)])
-    app = build_app(service, lifespan)
-    return Gateway(app, fleet, parts.router, telemetry, parts.tenancy, parts.practice.doctor)
+    app = build_app(service, lifespan, ui.public)
+    doctor = parts.practice.doctor
+    return Gateway(app, fleet, parts.router, telemetry, parts.tenancy, doctor, ui)
 
 
 def _practice(
@@ -207,14 +212,14 @@ def _foreign(parts: _Parts) -> list[ForeignMember]:
 
 
 def _admin(
-    parts: _Parts, service: Service, listener: socket.socket | None
+    parts: _Parts, service: Service, listener: socket.socket | None, ui: Ui
 ) -> list[Callable[[], AbstractAsyncContextManager[None]]]:
     """The admin API's own server, if there is one."""
     if listener is None:
         return []
     directory, catalogue = parts.tenancy.directory, parts.catalogue
     serving = AdminService(parts.config, directory, catalogue, parts.log, service.make_id)
-    admin = build_admin(serving)
+    admin = build_admin(serving, ui.admin)
     return [partial(serving_admin, admin, listener, parts.config.limits, parts.log)]
 
 

@@ -37,6 +37,7 @@ from gateway.queueing.dispatcher import Dispatcher, Ticket
 from gateway.request import Done, Event, Failed, Output, ProgramPrompt, Usage, Want
 from gateway.routing.route import NoCredit, Route
 from gateway.routing.router import Router
+from gateway.telemetry.lives import Sent
 from gateway.telemetry.log import EventLog
 from gateway.telemetry.metrics import RETRIED, Record, Telemetry
 from gateway.tenancy.estimate import estimated_prompt_tokens
@@ -77,7 +78,7 @@ class PartRun:
     """How far a part has come. deliver: where its events go, failures to place it included.
 
     narrow: as Placing.narrow. finding: why its prompt came from a cache or did not, once that is
-    known.
+    known. sent: the workers that it was given to.
     """
 
     means: Means
@@ -89,6 +90,7 @@ class PartRun:
     route: Route | None = None
     narrow: Worker | None = None
     finding: Finding | None = None
+    sent: tuple[Sent, ...] = ()
     _visit: Visit | None = None
     _ticket: Ticket = field(init=False)
     _given: GivenOut = field(default_factory=GivenOut)
@@ -364,6 +366,7 @@ class PartRun:
             self._expectation = self.means.router.dispatched(self.part.want, route)
             stack.callback(self._expectation.over)
             self._hold = stack.pop_all()
+        self.sent += (Sent(self.means.telemetry.clock(), worker.name),)
 
     def _release(self, usage: Usage) -> None:
         hold, self._hold, self._lease = self._hold, None, None

@@ -22,6 +22,7 @@ from gateway.job import Job
 from gateway.mailbox import Mailbox
 from gateway.part import Means, PartRun
 from gateway.request import Done, Event, Failed, Output, Usage
+from gateway.telemetry.lives import MAX_DEPTH, Beginning, Life
 from gateway.telemetry.metrics import Subject
 
 # Ends that are nobody's failure here: hung up, or took longer than it may.
@@ -151,6 +152,7 @@ class Run:
         for part in self._parts:
             self.bill += part.bill(by_client=by_client)
         self._record.end(status, outcome)
+        self._means.telemetry.lives.add(self._life(status, outcome))
         self._means.log.info(
             "request_ended",
             request_id=self._job.request_id,
@@ -166,6 +168,30 @@ class Run:
             completion_tokens=self._record.num_tokens,
             cache_reason=self.finding.reason.value if self.finding else None,
             seconds=self._record.elapsed_s,
+        )
+
+    def _life(self, status: int, outcome: str) -> Life:
+        """What is remembered of the request once it is over."""
+        job, record, first = self._job, self._record, self._parts[0]
+        chain = first.part.want.chain
+        return Life(
+            request_id=job.request_id,
+            tenant=job.tenant.id,
+            model=job.model,
+            route=job.route,
+            began=record.began,
+            ended=record.began + record.elapsed_s,
+            status=status,
+            outcome=outcome,
+            sent=first.sent,
+            first_output=record.first_token,
+            prompt_tokens=self.usage.prompt_tokens,
+            cached_tokens=self.usage.cached_tokens,
+            completion_tokens=record.num_tokens,
+            explanation=self.explanation,
+            finding=self.finding,
+            num_parts=len(self._parts),
+            beginning=Beginning(chain.digests[:MAX_DEPTH], chain.roles[:MAX_DEPTH]),
         )
 
     def _end(self, error: BaseException | None) -> tuple[int, str]:

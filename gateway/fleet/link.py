@@ -7,6 +7,7 @@ requests ends with one WorkerLost. A worker whose engine hung comes back when it
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from gateway.config import WorkerConfig
 from gateway.errors import WorkerLost
@@ -20,6 +21,16 @@ from proto import worker_pb2 as pb
 from proto import worker_pb2_grpc
 
 PROTOCOL = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """How a link is. label: its worker's name, or address; reason: why it broke the last time."""
+
+    label: str
+    address: str
+    stands: bool
+    reason: str
 
 
 class WorkerLink:
@@ -37,9 +48,16 @@ class WorkerLink:
         self._name = ""
         self._hung: tuple[str, int] | None = None
         self._last_reason = ""
+        self._stands = False
         self.wanted = True
         context.fleet.expect(target.address)
         context.telemetry.worker_expected(self._label)
+
+    @property
+    def status(self) -> LinkStatus:
+        """How it is now."""
+        name = self._name or self._label
+        return LinkStatus(name, self._target.address, self._stands, self._last_reason)
 
     async def run(self) -> None:
         """Connect, converse, and again after a pause that grows while it does not hold.
@@ -124,6 +142,7 @@ class WorkerLink:
             raise LinkBroken("name", f"{info.name!r} is linked already") from error
         session.open(Ledger(worker.view), hello)
         self._joined(info)
+        self._stands = True
         try:
             await session.converse()
         except LinkBroken as broken:
@@ -131,6 +150,7 @@ class WorkerLink:
                 self._hung = info.incarnation, session.steps_total
             raise
         finally:
+            self._stands = False
             context.telemetry.worker_stands(info.name, False)
             context.fleet.leave(info.name)
             session.close(WorkerLost(f"the link to {info.name} broke"))

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from gateway.config import WorkerConfig
-from gateway.fleet.link import WorkerLink
+from gateway.fleet.link import LinkStatus, WorkerLink
 from gateway.telemetry.log import EventLog
 
 MakeLink = Callable[[WorkerConfig], WorkerLink]
@@ -31,6 +31,10 @@ class Links:
     def __len__(self) -> int:
         """How many links are kept, whether they stand or not."""
         return len(self._tasks)
+
+    def statuses(self) -> list[LinkStatus]:
+        """How each link is, whether it stands or not."""
+        return [link.status for link in self._links.values()]
 
     def follow(self, workers: Iterable[WorkerConfig]) -> None:
         """Exactly these workers are wanted from now on; of two at one address, the later one."""

@@ -18,14 +18,14 @@ Errors have OpenAI's form. Every change is a line in the log, under the admin ke
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.config import GatewayConfig
@@ -109,8 +109,8 @@ class Told:
 Work = Callable[[Call], Awaitable[Told]]
 
 
-def build_admin(service: AdminService) -> Starlette:
-    """The ASGI application. Whoever serves it keeps it from the public."""
+def build_admin(service: AdminService, beside: Sequence[BaseRoute] = ()) -> Starlette:
+    """The ASGI application. Whoever serves it keeps it from the public. beside: further routes."""
     routes: list[tuple[str, str, Work]] = [
         ("GET", "/admin/tenants", list_tenants),
         ("GET", "/admin/tenants/{id}", get_tenant),
@@ -127,8 +127,11 @@ def build_admin(service: AdminService) -> Starlette:
         paths.setdefault(path, {})[method] = work
     app = Starlette(
         routes=[
-            Route(path, Endpoint(service, works), methods=list(works))
-            for path, works in paths.items()
+            *(
+                Route(path, Endpoint(service, works), methods=list(works))
+                for path, works in paths.items()
+            ),
+            *beside,
         ],
         exception_handlers=unrouted(service.make_id),
     )
@@ -148,7 +151,7 @@ class Endpoint:
         service = self._service
         reply = Reply(send, request_id(scope, service.make_id))
         try:
-            admin = self._admin(header(scope, "authorization"))
+            admin = admin_of(service.config, header(scope, "authorization"))
             limits = service.config.limits
             body = await read_body(
                 scope, receive, service.config.admin.body_bytes, limits.body_timeout_s
@@ -169,17 +172,16 @@ class Endpoint:
             service.log.exception("admin_failed", request_id=reply.request_id)
             await reply.error(InternalError())
 
-    def _admin(self, authorization: str | None) -> str:
-        """The first digits of the sender's key's digest. Raises Unauthenticated."""
-        digest = bearer_digest(authorization)
-        known = {
-            bytes.fromhex(one.removeprefix("sha256:")) for one in self._service.config.admin.keys
-        }
-        if digest is None or digest not in known:
-            raise Unauthenticated(
-                "The admin API needs one of its own keys: 'Authorization: Bearer KEY'."
-            )
-        return digest.hex()[:12]
+
+def admin_of(config: GatewayConfig, authorization: str | None) -> str:
+    """The first digits of the sender's key's digest. Raises Unauthenticated."""
+    digest = bearer_digest(authorization)
+    known = {bytes.fromhex(one.removeprefix("sha256:")) for one in config.admin.keys}
+    if digest is None or digest not in known:
+        raise Unauthenticated(
+            "The admin API needs one of its own keys: 'Authorization: Bearer KEY'."
+        )
+    return digest.hex()[:12]
 
 
 async def list_tenants(call: Call) -> Told:

@@ -13,13 +13,14 @@ lease back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 from starlette.routing import Route as HTTPRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -109,8 +110,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
 
 
-def build_app(service: Service, lifespan: Lifespan) -> Express:
-    """The ASGI application; lifespan runs what works in the background."""
+def build_app(service: Service, lifespan: Lifespan, beside: Sequence[BaseRoute] = ()) -> Express:
+    """The ASGI application; lifespan runs what works in the background. beside: further routes."""
     models = Models(service, created=int(service.wall_clock()))
     deadline = Deadline(service.config.request_timeout_s)
     routes: dict[str, Route] = {
@@ -132,6 +133,7 @@ def build_app(service: Service, lifespan: Lifespan) -> Express:
             HTTPRoute("/health", _health, methods=["GET"]),
             HTTPRoute("/ready", _ready(service.fleet), methods=["GET"]),
             HTTPRoute("/metrics", _metrics(service.telemetry), methods=["GET"]),
+            *beside,
         ],
         exception_handlers=unrouted(service.make_id),
         lifespan=lifespan,

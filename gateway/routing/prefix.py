@@ -36,6 +36,7 @@ Messages = Sequence[Mapping[str, object]]
 DIGEST_BYTES = 16
 TOKEN_BYTES = 4
 _LEADING_ROLES = ("system", "developer")
+_ROLES = {role: role for role in (*_LEADING_ROLES, "user", "assistant", "tool")}
 _canonical = msgspec.json.Encoder(order="sorted")
 
 
@@ -64,7 +65,8 @@ class Chain:
 
     digests: everything up to the boundary. places: messages, characters or token ids before it.
     sizes: bytes before it, tools included. static_depth: boundaries of the static prefix, which is
-    digests[:static_depth]. key: what groups requests of one static prefix.
+    digests[:static_depth]. key: what groups requests of one static prefix. roles: whose part ends
+    at each boundary, of a fixed list.
     """
 
     key: PrefixKey
@@ -73,6 +75,7 @@ class Chain:
     sizes: tuple[int, ...]
     unit: Unit
     static_depth: int
+    roles: tuple[str, ...] = ()
 
     @property
     def num_bytes(self) -> int:
@@ -134,7 +137,7 @@ def chat_chain(
     begun = public if num_public else scope
     walk = _Walk(begun, b"chat", tools, _canonical.encode(template_kwargs or {}))
     if tools:
-        walk.mark(0, len(tools))
+        walk.mark(0, len(tools), "tools")
     static_parts = [tools]
     for position, message in enumerate(messages):
         part = _canonical.encode(message)
@@ -143,7 +146,7 @@ def chat_chain(
         if num_public and position == num_public:
             walk.step(scope.namespace)
         walk.step(part)
-        walk.mark(position + 1, len(part))
+        walk.mark(position + 1, len(part), _ROLES.get(str(message.get("role")), "other"))
     grouped = public if num_public >= static else scope
     key = _override(scope, overrides) or _digest(grouped, b"chat", *static_parts)
     return walk.chain(key, Unit.MESSAGES, static + bool(tools))
@@ -182,14 +185,16 @@ class _Walk:
         self._digests: list[bytes] = []
         self._places: list[int] = []
         self._sizes: list[int] = []
+        self._roles: list[str] = []
 
     def step(self, part: bytes) -> None:
         """The prompt goes on with this part, whose borders count."""
         self._state.update(len(part).to_bytes(8, "little"))
         self._state.update(part)
 
-    def mark(self, place: int, num_bytes: int) -> None:
-        """A boundary lies here, so many bytes after the last one."""
+    def mark(self, place: int, num_bytes: int, role: str = "text") -> None:
+        """A boundary lies here, so many bytes after the last one; whose they are."""
+        self._roles.append(role)
         self._digests.append(self._state.digest())
         self._places.append(place)
         self._sizes.append(num_bytes + (self._sizes[-1] if self._sizes else 0))
@@ -198,7 +203,8 @@ class _Walk:
         """All that was passed."""
         digests = tuple(self._digests)
         places, sizes = tuple(self._places), tuple(self._sizes)
-        return Chain(PrefixKey(key), digests, places, sizes, unit, min(static_depth, len(digests)))
+        depth = min(static_depth, len(digests))
+        return Chain(PrefixKey(key), digests, places, sizes, unit, depth, tuple(self._roles))
 
 
 def _static_length(messages: Messages, tools: bytes) -> int:

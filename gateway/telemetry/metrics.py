@@ -32,6 +32,8 @@ from gateway.telemetry.collectors import (
     WorkerCollector,
     WorkerGauges,
 )
+from gateway.telemetry.lives import Lives
+from gateway.telemetry.totals import Totals
 from gateway.telemetry.worker_series import WorkerSeries
 
 # Children of metrics that are kept at hand.
@@ -94,6 +96,16 @@ class Record:
         return self._num_tokens
 
     @property
+    def began(self) -> float:
+        """When the request was accepted."""
+        return self._began
+
+    @property
+    def first_token(self) -> float | None:
+        """When its first output token came."""
+        return self._first_token
+
+    @property
     def elapsed_s(self) -> float:
         """Seconds since the request was accepted."""
         return self._telemetry.clock() - self._began
@@ -110,6 +122,7 @@ class Record:
         if self._first_token is None:
             self._first_token = now
             self._histogram(self._telemetry.ttft_s, now - self._began)
+            self._telemetry.totals.ttft_s.add(now - self._began)
         self._last_token = now
         self._num_tokens += num_tokens
 
@@ -120,11 +133,14 @@ class Record:
         telemetry, subject = self._telemetry, self._subject
         telemetry.gauge(telemetry.in_flight, subject.tenant).dec()
         telemetry.counter(telemetry.ended, outcome).inc()
+        telemetry.totals.ended += 1
+        telemetry.totals.failed += status >= 500
         telemetry.count_request(subject, status)
         self._histogram(telemetry.e2e_s, telemetry.clock() - self._began)
         if self._first_token is not None and self._num_tokens > 1:
             per_token = (self._last_token - self._first_token) / (self._num_tokens - 1)
             self._histogram(telemetry.tpot_s, per_token)
+            telemetry.totals.tpot_s.add(per_token)
 
     def _histogram(self, histogram: Histogram, value: float) -> None:
         child = self._telemetry.histogram(histogram, self._subject.tenant, self._subject.model)
@@ -139,6 +155,8 @@ class Telemetry:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry
         self.clock = clock
+        self.totals = Totals()
+        self.lives = Lives()
         # Looking a child up by its labels costs as much as ten of its increments.
         self.counter = lru_cache(_CHILDREN)(Counter.labels)
         self.histogram = lru_cache(_CHILDREN)(Histogram.labels)
@@ -295,6 +313,9 @@ class Telemetry:
         self.counter(self.prompt_tokens, *whence).inc(usage.prompt_tokens)
         self.counter(self.cached_tokens, *whence).inc(usage.cached_tokens)
         self.counter(self.completion_tokens, *whence).inc(usage.completion_tokens)
+        self.totals.prompt_tokens += usage.prompt_tokens
+        self.totals.cached_tokens += usage.cached_tokens
+        self.totals.completion_tokens += usage.completion_tokens
 
     def count_request(self, subject: Subject, status: int) -> None:
         """Count an answered request, refused ones included."""

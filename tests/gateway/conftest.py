@@ -188,7 +188,7 @@ async def serve() -> AsyncIterator[Serve]:
                 **settings,
             }
             config = GatewayConfig(port=0, workers=targets, **chosen)
-            return await stack.enter_async_context(_live(config))
+            return await stack.enter_async_context(served(config))
 
         yield start
 
@@ -206,8 +206,9 @@ def serve_linked(serve: Serve) -> Serve:
 
 
 @contextlib.asynccontextmanager
-async def _live(config: GatewayConfig) -> AsyncIterator[Live]:
-    gateway = build(config, EventLog(logging.getLogger("gateway")))
+async def served(config: GatewayConfig, admin: socket.socket | None = None) -> AsyncIterator[Live]:
+    """A gateway that serves on any port, and its admin API on a listener."""
+    gateway = build(config, EventLog(logging.getLogger("gateway")), admin)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     server = QuietPublicServer(gateway.app, config)
