@@ -1,7 +1,7 @@
 """What a user types and imports: the `pando` command, programs; over HTTP and child processes.
 
 Read in this order: `command`, `up` -> `keeper` -> `children`, `check` over `machine` <- `probe`,
-`run` over `programs`.
+`run` over `programs`, `warm` over `warm_file`.
 
     import pando
 

@@ -2,6 +2,7 @@
 
 `run` runs a program of a file, `analyze` says what a log of traffic
 shares, `plan` what memory takes it.
+`run` runs a program of a file, `warm` asks for declared prefixes after a deploy.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pando.probe import Wish, probe
 from pando.run import run
 from pando.sizes import parse_size
 from pando.up import Up, UpOptions
+from pando.warm import warm
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 MARKS = {Level.OK: "ok", Level.WARNING: "warning", Level.PROBLEM: "problem"}
@@ -32,6 +34,7 @@ app.add_typer(tenant.app, name="tenant")
 app.command()(run)
 app.command()(plan)
 app.command(context_settings=SETTINGS, add_help_option=False)(analyze)
+app.command()(warm)
 
 
 class PrefixCache(StrEnum):

@@ -5,6 +5,8 @@ PandoError              a sentence; the command ends with status 1
 ├── ChildDied           part of the fleet ended by itself
 ├── NoWorkerLeft        no worker of the fleet can be kept alive
 ├── BadSize             text that names no amount of memory
+├── BadPrefixes         a file that declares no prefixes
+├── WarmFailed          a prefix could not be asked for
 └── ProgramError        a program failed: status, code and param as the gateway told them
     ├── BadProgram      a wrong argument or step; also a ValueError
     ├── UnknownName     a value is read that was never set; also a KeyError
@@ -31,6 +33,14 @@ class BadSize(PandoError):
 
     def __init__(self, text: str) -> None:
         super().__init__(f"{text!r} is no size: write a number with KiB, MiB, GiB or bytes alone.")
+
+
+class BadPrefixes(PandoError):
+    """The file can't be read, or declares no prefixes."""
+
+
+class WarmFailed(PandoError):
+    """The gateway can't be asked, or refused a prefix."""
 
 
 class ChildDied(PandoError):
