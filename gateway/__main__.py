@@ -21,7 +21,7 @@ def main() -> None:
         config = _configure(sys.argv[1:])
     except ConfigError as error:
         _refuse(error)
-    log = set_up_logging(config.log_level)
+    log = set_up_logging(config.log_level, config.log_format)
     listener = _listen(config.host, config.port)
     admin = config.admin
     admin_listener = None if admin.port is None else _listen(admin.host, admin.port)

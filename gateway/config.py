@@ -306,6 +306,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request_timeout_s: Seconds = 1800.0
     shutdown_s: Seconds = 30.0
     log_level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$")] = "info"
+    log_format: Literal["text", "json"] = "text"
 
     def __post_init__(self) -> None:
         """Refuse what no single field shows."""

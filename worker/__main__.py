@@ -53,7 +53,7 @@ def main() -> int:
     arguments = vars(_parser().parse_args())
     try:
         config = load(arguments.pop("config"), arguments)
-        set_up_logging(config.log_level)
+        set_up_logging(config.log_level, config.log_format)
         asyncio.run(serve(config))
     except (ConfigError, ModelUnavailable, UnsupportedModel) as error:
         print(f"worker: {error}", file=sys.stderr)
@@ -143,6 +143,7 @@ def _ranks(
         device=config.device,
         threads=config.threads,
         log_level=config.log_level,
+        log_format=config.log_format,
         formats=formats_of(config),
     )
     return leading(own)

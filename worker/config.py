@@ -103,6 +103,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metrics_port: Annotated[int, Meta(ge=0, le=65535)] = 0
     poison_freed_pages: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
 
     def kv_memory_bytes(self, bytes_per_token: int, free_bytes: int) -> int:
         """The K/V budget in bytes, whole pages where it is counted in tokens.

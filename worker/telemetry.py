@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import sys
 import time
@@ -220,14 +221,46 @@ class FieldFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns the line, with a traceback behind it where there is one."""
-        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        head = f"{seconds}.{int(record.msecs):03d}Z {record.levelname.lower()}"
-        extra: dict[str, Any] = {k: v for k, v in vars(record).items() if k not in _STANDARD}
-        fields = "".join(f" {name}={_field(value)}" for name, value in extra.items())
+        head = f"{_time(record)} {record.levelname.lower()}"
+        fields = "".join(f" {name}={_field(value)}" for name, value in _extra(record).items())
         line = f"{head} {record.getMessage()}{fields}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
+
+
+class JsonFormatter(logging.Formatter):
+    """One object per line: time, level and event, then the fields; a traceback is one of them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the line."""
+        told: dict[str, Any] = {"time": _time(record), "level": record.levelname.lower()}
+        told["event"] = record.getMessage()
+        for name, value in _extra(record).items():
+            told[f"{name}_" if name in told else name] = _value(value)
+        if record.exc_info:
+            told["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(told)
+
+
+FORMATTERS = {"text": FieldFormatter, "json": JsonFormatter}
+
+
+def _time(record: logging.LogRecord) -> str:
+    """When, in UTC as ISO 8601 has it, with milliseconds."""
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{seconds}.{int(record.msecs):03d}Z"
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    """The event's own fields."""
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+def _value(value: Any) -> Any:
+    """A value as JSON has it; what is no number or truth there as text."""
+    is_plain = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    return value if is_plain or value is None else str(value)
 
 
 def _field(value: Any) -> str:
@@ -236,10 +269,10 @@ def _field(value: Any) -> str:
     return text if _PLAIN.fullmatch(text) else json.dumps(text)
 
 
-def set_up_logging(level: str) -> None:
-    """Sends our events to stderr."""
+def set_up_logging(level: str, form: str = "text") -> None:
+    """Sends our events to stderr. form: of FORMATTERS."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(FieldFormatter())
+    handler.setFormatter(FORMATTERS[form]())
     root = logging.getLogger("pando")
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

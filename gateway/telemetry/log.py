@@ -1,19 +1,37 @@
 """The gateway's log: one event per line with its fields, never prompt text.
 
 2026-01-31T12:00:00.000Z info request_ended request_id=req-1 tenant=acme worker=w0 status=200
+
+Or each as a JSON object (`log_format: json`), for programs that collect logs.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import time
+from dataclasses import dataclass
+from typing import Literal
 
 FieldValue = str | int | float | bool | None
+LogFormat = Literal["text", "json"]
 
 # Printable ASCII without the space and the quote: stands in a line as it is.
 _PLAIN = re.compile(r"[!#-~]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """An event as a record carries it; its text is its line."""
+
+    event: str
+    fields: dict[str, FieldValue]
+
+    def __str__(self) -> str:
+        told = [f"{key}={_field(value)}" for key, value in self.fields.items() if value is not None]
+        return " ".join([self.event, *told])
 
 
 class EventLog:
@@ -47,14 +65,11 @@ class EventLog:
         self, level: int, event: str, fields: dict[str, FieldValue], with_traceback: bool = False
     ) -> None:
         if self._logger.isEnabledFor(level):
-            words = [event]
-            for key, value in (self._fields | fields).items():
-                if value is not None:
-                    words.append(f"{key}={_field(value)}")
-            self._logger.log(level, "%s", " ".join(words), exc_info=with_traceback)
+            line = _Line(event, self._fields | fields)
+            self._logger.log(level, "%s", line, exc_info=with_traceback)
 
 
-def set_up_logging(level: str) -> EventLog:
+def set_up_logging(level: str, form: LogFormat = "text") -> EventLog:
     """Lines go to standard error, ours and the libraries' in one form.
 
     Where a line was written in the code is not looked for (logging's HOWTO, "Optimization"): that
@@ -63,25 +78,62 @@ def set_up_logging(level: str) -> EventLog:
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler()
-    handler.setFormatter(_LineFormatter())
+    handler.setFormatter(FORMATTERS[form]())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logger = logging.getLogger("gateway")
     logger.setLevel(level.upper())
     return EventLog(logger)
 
 
+def _time(record: logging.LogRecord) -> str:
+    """When, in UTC as ISO 8601 has it, with milliseconds."""
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{seconds}.{int(record.msecs):03d}Z"
+
+
 class _LineFormatter(logging.Formatter):
     """`time level event fields`; another library's message is the field of its logger's event."""
 
     def format(self, record: logging.LogRecord) -> str:
-        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        head = f"{seconds}.{int(record.msecs):03d}Z {record.levelname.lower()}"
+        head = f"{_time(record)} {record.levelname.lower()}"
         message = record.getMessage()
         if record.name != "gateway":
             message = f"library_message logger={record.name} message={_field(message)}"
         if record.exc_info:
             message += "\n" + self.formatException(record.exc_info)
         return f"{head} {message}"
+
+
+class _JsonFormatter(logging.Formatter):
+    """One object per line: time, level and event, then the fields; a traceback is one of them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = record.args[0] if isinstance(record.args, tuple) and record.args else None
+        told: dict[str, FieldValue] = {"time": _time(record), "level": record.levelname.lower()}
+        if isinstance(line, _Line):
+            told["event"] = line.event
+            for name, value in line.fields.items():
+                if value is not None:
+                    told[f"{name}_" if name in told else name] = _value(value)
+        else:
+            told["event"] = "library_message"
+            told["logger"], told["message"] = record.name, record.getMessage()
+        if record.exc_info:
+            told["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(told)
+
+
+FORMATTERS: dict[LogFormat, type[logging.Formatter]] = {
+    "text": _LineFormatter,
+    "json": _JsonFormatter,
+}
+
+
+def _value(value: FieldValue) -> FieldValue:
+    """A value as JSON has it: six digits of a fraction; what is no number there as text."""
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.6g}") if math.isfinite(value) else str(value)
 
 
 def _field(value: FieldValue) -> str:

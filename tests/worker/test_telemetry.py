@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import json
 import logging
+import math
 import re
+import sys
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
@@ -10,7 +14,7 @@ from worker.engine import Load, StepReport
 from worker.live import Tallies
 from worker.progress import Counters
 from worker.stopwatch import Durations, Stopwatch
-from worker.telemetry import FieldFormatter, PageHistory, RequestCounts, Telemetry
+from worker.telemetry import FieldFormatter, JsonFormatter, PageHistory, RequestCounts, Telemetry
 
 
 def test_totals_become_counters_and_sizes_gauges() -> None:
@@ -81,6 +85,36 @@ def test_a_log_line_is_one_event_with_its_fields() -> None:
     record.created, record.msecs = 1769860800.25, 250.0
     line = FieldFormatter().format(record)
     assert re.fullmatch(r"2026-01-31T12:00:00\.250Z info ready worker=w0 port=7", line), line
+
+
+def test_a_json_line_is_one_object_and_no_field_hides_another() -> None:
+    record = logging.LogRecord("pando.worker", logging.INFO, "", 0, "ready", (), None)
+    record.worker, record.port, record.share = "w\n0", 7, math.inf
+    record.level, record.pages, record.folder = "high", 0.5, Path("/x")
+    record.created, record.msecs = 1769860800.25, 250.0
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "time": "2026-01-31T12:00:00.250Z",
+        "level": "info",
+        "event": "ready",
+        "worker": "w\n0",
+        "port": 7,
+        "share": "inf",
+        "level_": "high",
+        "pages": 0.5,
+        "folder": "/x",
+    }
+
+
+def test_a_traceback_stays_in_its_json_line() -> None:
+    try:
+        raise ValueError("so")
+    except ValueError:
+        record = logging.LogRecord("pando", logging.ERROR, "", 0, "failed", (), sys.exc_info())
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    assert json.loads(line)["traceback"].endswith("ValueError: so")
 
 
 def test_no_series_comes_twice() -> None:

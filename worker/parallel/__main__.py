@@ -37,7 +37,7 @@ def main() -> int:
     assignment = read_assignment(sys.stdin.buffer)
     if assignment is None:
         return 0
-    set_up_logging(assignment.log_level)
+    set_up_logging(assignment.log_level, assignment.log_format)
     plans: queue.SimpleQueue[StepPlan | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(plans,), daemon=True).start()
     try:

@@ -46,6 +46,7 @@ class Assignment:
     threads: int
     log_level: str
     formats: Formats = PLAIN
+    log_format: str = "text"
 
     @property
     def own_device(self) -> str:
