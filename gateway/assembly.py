@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import secrets
@@ -43,6 +44,7 @@ from gateway.routing.router import Router
 from gateway.telemetry.lag import LoopLag
 from gateway.telemetry.log import EventLog
 from gateway.telemetry.metrics import Telemetry
+from gateway.telemetry.tracing import Clocks, Traces, tracing_to
 from gateway.tenancy.assembly import Surroundings, Tenancy, build_tenancy
 from gateway.threads import aside
 from gateway.ui.assembly import Ui, build_ui
@@ -62,6 +64,7 @@ class Gateway:
     tenancy: Tenancy
     doctor: Doctor | None
     ui: Ui
+    pipeline: Pipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class _Parts:
     router: Router
     practice: Practice
     departures: Departures
+    traces: Traces
 
 
 def build(
@@ -99,6 +103,7 @@ def build(
         router=Router(fleet, routing, telemetry),
         practice=_practice(config.doctor, Workers(fleet, departures), telemetry, log),
         departures=departures,
+        traces=tracing_to(config.tracing, Clocks(telemetry.clock), config.name, log),
     )
     telemetry.watch_workers(lambda: [(w.name, w.gauges()) for w in fleet.workers()])
     service = _service(parts)
@@ -113,10 +118,18 @@ def build(
         *(member.run for member in _foreign(parts)),
     ]
     contexts = [aside, parts.tenancy.serving, *_admin(parts, service, admin_listener, ui)]
-    lifespan = around([*contexts, partial(running, works, links.close, log)])
+    lifespan = around(
+        [*contexts, partial(running, works, partial(_close, links, parts.traces), log)]
+    )
     app = build_app(service, lifespan, ui.public)
     doctor = parts.practice.doctor
-    return Gateway(app, fleet, parts.router, telemetry, parts.tenancy, doctor, ui)
+    return Gateway(app, fleet, parts.router, telemetry, parts.tenancy, doctor, ui, service.pipeline)
+
+
+async def _close(links: Links, traces: Traces) -> None:
+    """The links are down, and what was traced is sent."""
+    await links.close()
+    await asyncio.to_thread(traces.close)
 
 
 def _practice(
@@ -171,6 +184,7 @@ def _means(parts: _Parts) -> Means:
         attempts=config.routing.attempts,
         takes=takes,
         practice=parts.practice,
+        traces=parts.traces,
     )
 
 

@@ -269,6 +269,17 @@ class DoctorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     show_text: bool = False
 
 
+class TracingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where requests are told of as OpenTelemetry's spans (the extra `otel`).
+
+    endpoint: an OTLP/HTTP collector's URL for traces; None: nowhere. sample: of requests without a
+    traceparent; a client's own decision is followed.
+    """
+
+    endpoint: Annotated[str, Meta(pattern=r"^https?://[^\s/]+(/[^\s]*)?$")] | None = None
+    sample: Annotated[float, Meta(ge=0, le=1)] = 1.0
+
+
 class PublicPrefixConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """First messages of a chat that every tenant shares, exactly as clients send them."""
 
@@ -302,6 +313,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retries: RetryConfig = RetryConfig()
     breaker: BreakerConfig = BreakerConfig()
     doctor: DoctorConfig = DoctorConfig()
+    tracing: TracingConfig = TracingConfig()
     keep_alive_s: Seconds = 15.0
     request_timeout_s: Seconds = 1800.0
     shutdown_s: Seconds = 30.0

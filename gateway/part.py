@@ -40,6 +40,7 @@ from gateway.routing.router import Router
 from gateway.telemetry.lives import Sent
 from gateway.telemetry.log import EventLog
 from gateway.telemetry.metrics import RETRIED, Record, Telemetry
+from gateway.telemetry.tracing import NoTraces, Traces
 from gateway.tenancy.estimate import estimated_prompt_tokens
 
 # What counts against a worker that is still there: a server in the fleet loses a request at a time.
@@ -71,6 +72,7 @@ class Means:
     attempts: int
     takes: Takes
     practice: Practice
+    traces: Traces = field(default_factory=NoTraces)
 
 
 @dataclass(slots=True, eq=False)

@@ -36,10 +36,10 @@ class Pipeline:
         self.means = means
         self.keep_alive_s = keep_alive_s
 
-    def start(self, job: Job) -> Run:
-        """The request is accepted; it ends when the run's context does."""
+    def start(self, job: Job, traceparent: str | None = None) -> Run:
+        """The request is accepted; it ends when the run's context does. traceparent: W3C's."""
         self.means.budget.accepted()
-        return Run(self, job)
+        return Run(self, job, traceparent)
 
 
 class Run:
@@ -49,7 +49,8 @@ class Run:
     finding: why a prompt came from a cache or did not: of the part whose output came first.
     """
 
-    def __init__(self, pipeline: Pipeline, job: Job):
+    def __init__(self, pipeline: Pipeline, job: Job, traceparent: str | None = None):
+        self._traceparent = traceparent
         self.usage = self.bill = Usage()
         self.finding: Finding | None = None
         self._means = pipeline.means
@@ -152,7 +153,9 @@ class Run:
         for part in self._parts:
             self.bill += part.bill(by_client=by_client)
         self._record.end(status, outcome)
-        self._means.telemetry.lives.add(self._life(status, outcome))
+        life = self._life(status, outcome)
+        self._means.telemetry.lives.add(life)
+        trace_id = self._means.traces.tell(life, self._traceparent)
         self._means.log.info(
             "request_ended",
             request_id=self._job.request_id,
@@ -168,6 +171,7 @@ class Run:
             completion_tokens=self._record.num_tokens,
             cache_reason=self.finding.reason.value if self.finding else None,
             seconds=self._record.elapsed_s,
+            trace_id=trace_id,
         )
 
     def _life(self, status: int, outcome: str) -> Life:

@@ -155,6 +155,8 @@ class Endpoint:
         service = self._service
         connection = connection_of(scope)
         reply = Reply(send, request_id(scope, service.make_id))
+        if service.pipeline.means.traces.is_on:
+            reply.traceparent = header(scope, "traceparent")
         tenant: Tenant | None = None
         try:
             tenant = service.tenants.of(header(scope, "authorization"))
@@ -212,7 +214,7 @@ class Endpoint:
             raise
         with reservation:
             reply.headers += reservation.headers
-            run = service.pipeline.start(job)
+            run = service.pipeline.start(job, reply.traceparent)
             try:
                 with run:
                     async with self._deadline.within():

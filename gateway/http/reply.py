@@ -22,13 +22,14 @@ _EVENTS = b"text/event-stream; charset=utf-8"
 class Reply:
     """One response on its way. worker: who serves it, once that is known; headers: further ones.
 
-    failure: the last event of a stream that failed.
+    failure: the last event of a stream that failed. traceparent: the request's, where it is traced.
     """
 
     def __init__(self, send: Send, request_id: str):
         self._send = send
         self.request_id = request_id
         self._started = False
+        self.traceparent: str | None = None
         self.worker = ""
         self.headers: Headers = ()
         self.failure: Callable[[GatewayError], bytes] = error_event

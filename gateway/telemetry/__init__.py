@@ -6,6 +6,7 @@ worker_series  forgets the series of workers that are gone for good
 tenancy        the metrics of tenants, quotas and stores
 totals         sums over all tenants, for the page
 lives          the last requests: steps, times, where they went
+tracing        lives as OpenTelemetry's spans, where that is wanted
 lag            how late the event loop is
 log            one event per line
 """
