@@ -57,9 +57,14 @@ def links(document: str) -> list[str]:
     return parser.fetched
 
 
-def test_nothing_is_fetched_from_elsewhere() -> None:
+@pytest.fixture(scope="module")
+def document() -> str:
+    """The page of two sides."""
     pair = both()
-    document = whole(pair.a + pair.b)
+    return whole(pair.a + pair.b)
+
+
+def test_nothing_is_fetched_from_elsewhere(document: str) -> None:
     assert links(document) == []
     assert "@import" not in document
     assert links('<img src="http://x"><a href="#y"></a><g clip-path="url(http://z)"/>') == [
@@ -69,9 +74,8 @@ def test_nothing_is_fetched_from_elsewhere() -> None:
     ]
 
 
-def test_every_figure_is_on_the_page() -> None:
+def test_every_figure_is_on_the_page(document: str) -> None:
     pair = both()
-    document = whole(pair.a + pair.b)
     found = told(pair.a + pair.b, SLO)
     assert document.count("<svg") == 5
     for one in found.figures.values():

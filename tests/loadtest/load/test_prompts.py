@@ -49,8 +49,12 @@ def test_conversations_have_names_of_their_own_and_turns_in_order(name: str) -> 
     assert all([one.turn for one in turns] == list(range(len(turns))) for turns in found)
 
 
-def test_a_word_is_a_token_of_the_small_model(smollm2_folder: Path) -> None:
-    tokenizer = Tokenizer.load(smollm2_folder)
+@pytest.fixture(scope="module")
+def tokenizer(smollm2_folder: Path) -> Tokenizer:
+    return Tokenizer.load(smollm2_folder)
+
+
+def test_a_word_is_a_token_of_the_small_model(tokenizer: Tokenizer) -> None:
     assert len(set(WORDS)) == len(WORDS) == 512
     assert len(tokenizer.encode_literal(text(random.Random(0), 3000))) == 3000
     assert len(tokenizer.encode_literal(block("77", 512) + block("78", 512))) == 1024
@@ -66,11 +70,11 @@ def test_a_block_spells_its_number_and_goes_on_in_words_of_its_own() -> None:
 
 
 def test_an_agents_tools_and_system_prompt_have_three_to_four_thousand_tokens(
-    smollm2_folder: Path,
+    tokenizer: Tokenizer,
 ) -> None:
     body = made("agent")[0][0].body
     said = json.dumps(body["tools"]) + body["messages"][0]["content"]
-    assert 3000 <= len(Tokenizer.load(smollm2_folder).encode_literal(said)) <= 4000
+    assert 3000 <= len(tokenizer.encode_literal(said)) <= 4000
 
 
 def test_sessions_of_one_agent_share_its_beginning_and_each_turn_the_one_before() -> None:
