@@ -109,14 +109,7 @@ def build(
     service = _service(parts)
     links = _links(parts)
     ui = build_ui(service, links, parts.practice.doctor)
-    works: list[Work] = [
-        parts.router.follow_fleet,
-        LoopLag(telemetry).watch,
-        service.pipeline.means.dispatcher.watch,
-        Discovery(_sources(parts), links.follow, log).watch,
-        ui.history.watch,
-        *(member.run for member in _foreign(parts)),
-    ]
+    works = [ui.history.watch, *_works(parts, service, links)]
     contexts = [aside, parts.tenancy.serving, *_admin(parts, service, admin_listener, ui)]
     lifespan = around(
         [*contexts, partial(running, works, partial(_close, links, parts.traces), log)]
@@ -124,6 +117,17 @@ def build(
     app = build_app(service, lifespan, ui.public)
     doctor = parts.practice.doctor
     return Gateway(app, fleet, parts.router, telemetry, parts.tenancy, doctor, ui, service.pipeline)
+
+
+def _works(parts: _Parts, service: Service, links: Links) -> list[Work]:
+    """What runs beside the requests."""
+    return [
+        parts.router.follow_fleet,
+        LoopLag(parts.telemetry).watch,
+        service.pipeline.means.dispatcher.watch,
+        Discovery(_sources(parts), links.follow, parts.log).watch,
+        *(member.run for member in _foreign(parts)),
+    ]
 
 
 async def _close(links: Links, traces: Traces) -> None:

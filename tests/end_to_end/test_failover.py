@@ -90,7 +90,7 @@ def busiest(parts: Parts, url: str) -> str:
     return max(leases, key=lambda name: leases[name])
 
 
-@pytest.mark.parametrize("gateway", [0, 1])
+@pytest.mark.parametrize("gateway", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_killed_worker(parts: Parts, whole: list[Told], gateway: int) -> None:
     url, lost = parts.urls[gateway], []
 

@@ -47,6 +47,7 @@ def scores(answer: dict[str, Any]) -> list[float]:
     return [found[index] for index in range(len(found))]
 
 
+@pytest.mark.slow
 def test_a_worker_is_killed_under_a_rerank_and_no_score_changes(rerankers: Parts) -> None:
     expected = scores(post(rerankers, "/v1/rerank", query=QUERY, documents=DOCUMENTS))
     fresh = [f"{one} Again." for one in DOCUMENTS]

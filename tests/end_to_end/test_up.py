@@ -9,6 +9,7 @@ import signal
 from collections.abc import Iterator
 
 import httpx
+import pytest
 
 from tests.end_to_end.conftest import MODEL, Fleet
 
@@ -61,6 +62,7 @@ def test_a_killed_worker_takes_no_stream_with_it_and_comes_back(own_fleet: Fleet
     assert own_fleet.process.poll() is None
 
 
+@pytest.mark.slow
 def test_an_end_under_a_long_stream_is_told_to_the_client_and_logged(own_fleet: Fleet) -> None:
     events = []
     for _, event in stream(own_fleet, 4000):

@@ -16,7 +16,7 @@ from tests.planted.run import BY_LIMIT, ROOT, Unfit, outcome
 
 STOPS = ROOT / "worker" / "text" / "stops.py"
 BRIEF = "tests/worker/text/test_stops.py::test_without_stops_text_passes_at_once"
-QUICK = ("stop string leaks", "aging sign wrong", "boundary events told twice")
+QUICK = ("stop string leaks", "aging sign wrong")
 
 
 def named(name: str) -> Fault:

@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.config import ConfigError
+from gateway.config import ConfigError, QueueConfig
 from pando.ports import free_ports
 from tests.gateway.conftest import Live, Serve, StartWorker
 from tests.gateway.fleet.foreign_live import (
@@ -87,7 +87,8 @@ async def test_a_server_that_goes_away_leaves_the_fleet_and_comes_back(
     start_worker: StartWorker, serve: Serve
 ) -> None:
     [port] = free_ports(1)
-    front = await serve(foreign=(member(f"http://127.0.0.1:{port}"),))
+    foreign = (member(f"http://127.0.0.1:{port}"),)
+    front = await serve(foreign=foreign, queue=QueueConfig(no_worker_s=0.3))
     for _ in range(2):
         async with fake_server(port, refuse(200, {})):
             await front.until_linked("f0")

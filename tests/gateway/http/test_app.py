@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionTokenLogprob
 
-from gateway.config import LimitConfig
+from gateway.config import LimitConfig, QueueConfig
 from gateway.tenant_config import TenantConfig
 from proto import worker_pb2 as pb
 from tests.gateway.conftest import Chat, Live, Serve, StartWorker, events_of
@@ -209,7 +209,7 @@ async def test_a_model_whose_workers_left_is_unavailable_not_unknown(
     start_worker: StartWorker, serve: Serve
 ) -> None:
     worker = await start_worker()
-    live = await serve(worker)
+    live = await serve(worker, queue=QueueConfig(no_worker_s=0.3))
     await live.until_linked("w0")
     await worker.stop()
     await live.until(lambda: not live.gateway.fleet.ready)

@@ -29,6 +29,7 @@ def checked(*flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_rehearsal_runs_every_part_to_its_end(tmp_path: Path) -> None:
     out = tmp_path / "found.json"
     done = checked("--rehearse", "--out", str(out))

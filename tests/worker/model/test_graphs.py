@@ -277,7 +277,7 @@ def test_without_bounds_a_budget_is_not_dropped_but_left_to_the_model(folder: Pa
     capture = Again()
     graphed = GraphedModel(lowered(folder), ROOM, capture)
     step = replace(batch_of([Part([0], 0, 1)], 16), budget=torch.tensor([0]).int())
-    with pytest.raises(ValueError, match="keeps no bounds"):
+    with pytest.raises(ValueError, match="keeps no sketches"):
         graphed.forward(torch.tensor([5]), torch.tensor([0]), step, torch.tensor([0]))
     assert not any(capture.replays.values())
 
