@@ -34,7 +34,7 @@ RESOLV = f"search {DOMAIN}\nnameserver 127.0.0.1\noptions ndots:5 timeout:1 atte
 SETTINGS = f"""
 port: 8000
 dns: {{name: {SERVICE}, port: {PORT}, refresh_s: 0.1, timeout_s: 0.5}}
-link: {{backoff_min_s: 0.05, backoff_max_s: 0.3, silence_s: 2}}
+link: {{backoff_min_s: 0.05, backoff_max_s: 0.3, silence_s: 60}}
 routing: {{policy: {{name: round_robin}}, attempts: 8}}
 """
 # netdevice(7)
