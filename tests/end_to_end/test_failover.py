@@ -139,6 +139,7 @@ def test_a_worker_that_hangs(parts: Parts, whole: list[Told]) -> None:
     assert continuations(parts) > before
 
 
+@pytest.mark.slow
 def test_a_rolling_restart_under_load(parts: Parts, whole: list[Told]) -> None:
     rounds: list[list[Told]] = []
     done = threading.Event()

@@ -16,6 +16,9 @@ from loadtest.parts import Parts, PartsWish, running
 from loadtest.workloads.rerank import flags
 from tests.end_to_end.conftest import MODEL
 
+# Fleets of processes: half a minute and more.
+pytestmark = pytest.mark.slow
+
 QUERY = "What does a keeper of a lighthouse do at night? " * 12
 DOCUMENTS = [
     f"Document {number}: the lamp, the horn and the log book. " * 6 for number in range(24)
@@ -47,7 +50,6 @@ def scores(answer: dict[str, Any]) -> list[float]:
     return [found[index] for index in range(len(found))]
 
 
-@pytest.mark.slow
 def test_a_worker_is_killed_under_a_rerank_and_no_score_changes(rerankers: Parts) -> None:
     expected = scores(post(rerankers, "/v1/rerank", query=QUERY, documents=DOCUMENTS))
     fresh = [f"{one} Again." for one in DOCUMENTS]
