@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kernels.triton.tile import fold, page_rows, queries, read, score
+from kernels.triton.tile import attend, page_rows, queries
 
 
 @triton.jit
@@ -84,26 +84,43 @@ def segment_kernel(
     total = tl.zeros([M], tl.float32)
     acc = tl.zeros([M, DP], tl.float32)
     for start in range(begin, end, N):
-        at = start + tl.arange(0, N)
-        there = at < end
-        position = at
-        if CHOSEN:
-            tile = tl.load(tiles + at // LANES, mask=there, other=0)
-            position = tile * LANES + at % LANES
-            there = there & (position < limit)
+        position, there = _positions(start + tl.arange(0, N), end, limit, tiles, CHOSEN, LANES)
         line = page_rows(table, position, there, head, KV_HEADS, PAGE)
-        k, k_factor = read(keys, key_scales, line, there, D, DP, EIGHT)
         seen = there[None, :] & (position[None, :] >= first[:, None])
         seen = seen & (position[None, :] < context[:, None])
-        s = score(q, k, k_factor, seen, scale, softcap, EIGHT, CAPPED, PRECISION)
-        v, v_factor = read(values, value_scales, line, there, D, DP, EIGHT)
-        top, total, acc = fold(s, v, v_factor, top, total, acc, DTYPE, EIGHT, PRECISION)
+        top, total, acc = attend(
+            *(q, keys, values, key_scales, value_scales, line, there, seen, top, total, acc),
+            *(scale, softcap, D, DP, EIGHT, CAPPED, DTYPE, PRECISION),
+        )
     d = tl.arange(0, DP)
     place = head.to(tl.int64) * capacity + row
     both = used[:, None] & (d < D)[None, :]
     tl.store(acc_out + place[:, None] * D + d[None, :], acc, mask=both)
     tl.store(stats_out + place, top, mask=used)
     tl.store(stats_out + KV_HEADS * capacity + place, total, mask=used)
+
+
+@triton.jit
+def _positions(
+    at: tl.tensor,
+    end: tl.tensor,
+    limit: tl.tensor,
+    tiles: tl.tensor,
+    CHOSEN: tl.constexpr,
+    LANES: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor]:
+    """Positions [n] that an item reads `at` its places, and which of these are any.
+
+    They are the places themselves, or where CHOSEN those of the tiles side by side; limit: the
+    context.
+    """
+    there = at < end
+    position = at
+    if CHOSEN:
+        tile = tl.load(tiles + at // LANES, mask=there, other=0)
+        position = tile * LANES + at % LANES
+        there = there & (position < limit)
+    return position, there
 
 
 @triton.jit

@@ -12,7 +12,7 @@ import triton.language as tl
 
 from kernels.dflash import FIRST, RECENT
 from kernels.interface import TILE
-from kernels.triton.tile import page_rows
+from kernels.triton.tile import capped, page_rows
 
 # 1.5 * 2 ** 23: adding and subtracting it rounds a float32 below 2 ** 22 to an integer, ties even.
 ROUNDER: tl.constexpr = tl.constexpr(12582912.0)
@@ -62,6 +62,14 @@ def _codes(
         tl.int32
     )
     return ((packed & 15) - 8).to(tl.float32), ((packed >> 4) - 8).to(tl.float32)
+
+
+@triton.jit
+def _weighed(score: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
+    """Of each tile [n, LANES] the largest score, and the sum of exp(score - it)."""
+    peak = tl.max(score, 1)
+    floor = tl.where(peak == float("-inf"), 0.0, peak)
+    return peak, tl.sum(tl.exp(score - floor[:, None]), 1)
 
 
 @triton.jit
@@ -115,12 +123,8 @@ def worth_kernel(
         even, odd, asked = _asked(begin, query_step, D, DP, DTYPE)
         score = tl.sum(low * even[None, :] + high * odd[None, :], 1) * kept * (asked * scale)
         if CAPPED:
-            e = tl.exp(tl.abs(score) * (-2.0 / softcap))  # as in tile.score
-            score = tl.where(score < 0, -softcap, softcap) * ((1.0 - e) / (1.0 + e))
-        score = tl.reshape(tl.where(there, score, float("-inf")), (N, LANES))
-        peak = tl.max(score, 1)
-        floor = tl.where(peak == float("-inf"), 0.0, peak)
-        mass = tl.sum(tl.exp(score - floor[:, None]), 1)
+            score = capped(score, softcap)
+        peak, mass = _weighed(tl.reshape(tl.where(there, score, float("-inf")), (N, LANES)))
         where = ((index.to(tl.int64) * KV_HEADS + head) * HEADS + member) * worth_width + tile
         tl.store(peaks + where, peak, mask=tile < worth_width)
         tl.store(masses + where, mass, mask=tile < worth_width)

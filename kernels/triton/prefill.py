@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kernels.triton.tile import fold, page_rows, queries, read, score
+from kernels.triton.tile import attend, page_rows, queries
 
 
 @triton.jit
@@ -74,12 +74,12 @@ def prefill_kernel(
         position = start + tl.arange(0, N)
         there = position < end
         line = page_rows(table, position, there, head, KV_HEADS, PAGE)
-        k, k_factor = read(keys, key_scales, line, there, D, DP, EIGHT)
         seen = there[None, :] & (position[None, :] <= own[:, None])
         seen = seen & (position[None, :] >= first[:, None])
-        s = score(q, k, k_factor, seen, scale, softcap, EIGHT, CAPPED, PRECISION)
-        v, v_factor = read(values, value_scales, line, there, D, DP, EIGHT)
-        top, total, acc = fold(s, v, v_factor, top, total, acc, DTYPE, EIGHT, PRECISION)
+        top, total, acc = attend(
+            *(q, keys, values, key_scales, value_scales, line, there, seen, top, total, acc),
+            *(scale, softcap, D, DP, EIGHT, CAPPED, DTYPE, PRECISION),
+        )
     d = tl.arange(0, DP)
     place = token * out_token + own_head * D
     both = used[:, None] & (d < D)[None, :]

@@ -28,6 +28,20 @@ def page_rows(
 
 
 @triton.jit
+def slot_rows(
+    slots: tl.tensor,
+    token: tl.tensor,
+    there: tl.tensor,
+    head: tl.tensor,
+    KV_HEADS: tl.constexpr,
+    PAGE: tl.constexpr,
+) -> tl.tensor:
+    """The rows [n] of one layer's pool that hold these tokens of a batch."""
+    slot = tl.load(slots + token, mask=there, other=0)
+    return (slot // PAGE * KV_HEADS + head) * PAGE + slot % PAGE
+
+
+@triton.jit
 def queries(
     query: tl.tensor,
     token: tl.tensor,
@@ -85,11 +99,15 @@ def score(
         s = s * factor[None, :]
     s = s * scale
     if CAPPED:
-        # softcap * tanh(s / softcap), by e ** (-2 |s| / softcap), which can't overflow.
-        cap = softcap * LOG2_E
-        e = tl.exp2(tl.abs(s) * (-2.0 * LOG2_E / cap))
-        s = tl.where(s < 0, -cap, cap) * ((1.0 - e) / (1.0 + e))
+        s = capped(s, softcap * LOG2_E)
     return tl.where(sees, s, float("-inf"))
+
+
+@triton.jit
+def capped(s: tl.tensor, cap: tl.tensor) -> tl.tensor:
+    """Returns cap * tanh(s / cap), by e ** (-2 |s| / cap), which can't overflow."""
+    e = tl.exp2(tl.abs(s) * (-2.0 * LOG2_E / cap))
+    return tl.where(s < 0, -cap, cap) * ((1.0 - e) / (1.0 + e))
 
 
 @triton.jit
@@ -114,3 +132,35 @@ def fold(
         p = p * factor[None, :]
     acc = acc * shrink[:, None] + tl.dot(p.to(DTYPE), v.to(DTYPE), input_precision=PRECISION)
     return peak, total, acc
+
+
+@triton.jit
+def attend(
+    q: tl.tensor,
+    keys: tl.tensor,
+    values: tl.tensor,
+    key_scales: tl.tensor,
+    value_scales: tl.tensor,
+    line: tl.tensor,
+    there: tl.tensor,
+    sees: tl.tensor,
+    top: tl.tensor,
+    total: tl.tensor,
+    acc: tl.tensor,
+    scale: tl.tensor,
+    softcap: tl.tensor,
+    D: tl.constexpr,
+    DP: tl.constexpr,
+    EIGHT: tl.constexpr,
+    CAPPED: tl.constexpr,
+    DTYPE: tl.constexpr,
+    PRECISION: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """The new (top, total, acc) of rows q [m, DP] that see one tile more.
+
+    line, there: [n], the tile's rows of the pool, and whether they are any. sees: [m, n].
+    """
+    k, k_factor = read(keys, key_scales, line, there, D, DP, EIGHT)
+    s = score(q, k, k_factor, sees, scale, softcap, EIGHT, CAPPED, PRECISION)
+    v, v_factor = read(values, value_scales, line, there, D, DP, EIGHT)
+    return fold(s, v, v_factor, top, total, acc, DTYPE, EIGHT, PRECISION)

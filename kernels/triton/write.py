@@ -15,6 +15,7 @@ import triton.language as tl
 from kernels.interface import KVShape
 from kernels.triton.dflash import coded, scales_of
 from kernels.triton.pool import Pool
+from kernels.triton.tile import slot_rows
 
 TOKENS = 16
 
@@ -58,8 +59,7 @@ def write_kernel(
     d = tl.arange(0, DP)
     there = token < tokens
     both = there[:, None] & (d < D)[None, :]
-    slot = tl.load(slots + token, mask=there, other=0)
-    row = (slot // PAGE * KV_HEADS + head) * PAGE + slot % PAGE
+    row = slot_rows(slots, token, there, head, KV_HEADS, PAGE)
     place = row[:, None] * D + d[None, :]
     k = tl.load(key + token[:, None] * key_token + head * key_head + d * key_step, both, 0.0)
     v = tl.load(
@@ -93,8 +93,7 @@ def sketch_kernel(
     token = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     head = tl.program_id(1)
     there = token < tokens
-    slot = tl.load(slots + token, mask=there, other=0)
-    row = (slot // PAGE * KV_HEADS + head) * PAGE + slot % PAGE
+    row = slot_rows(slots, token, there, head, KV_HEADS, PAGE)
     half = tl.arange(0, DP // 2)
     place = row[:, None] * D + 2 * half[None, :]
     even = there[:, None] & (2 * half < D)[None, :]
