@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import torch
 
+from kernels.codes import encode
+
 LARGEST = 127.0
 
 
@@ -30,8 +32,5 @@ class EightBit:
 
 def store(x: torch.Tensor) -> EightBit:
     """Returns x [..., D], any floating dtype, in eight bits."""
-    x = x.float()
-    scale = x.abs().amax(dim=-1) / LARGEST
-    inverse = torch.where(scale > 0, 1 / scale, torch.zeros_like(scale))
-    stored = torch.nan_to_num((x * inverse[..., None]).round()).clamp(-LARGEST, LARGEST)
-    return EightBit(stored.to(torch.int8), scale)
+    codes = encode(x, LARGEST)
+    return EightBit(codes.code.to(torch.int8), codes.scale)

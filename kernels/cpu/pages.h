@@ -71,22 +71,31 @@ INLINE float key_of(const block *b, int d, int lane) {
 #endif
 }
 
-#if EIGHT_BIT
-/* Stores x in eight bits, `step` elements apart; returns its scale. */
-INLINE float squeeze(const float *x, element *to, int step) {
+/* Codes of x[0..HEAD_DIM) up to `largest`, zeros behind; returns their scale (kernels/codes.py). */
+INLINE float codes_of(const float *x, float largest, int8_t *code) {
     float peak = 0.0f, broken = 0.0f;
     for (int d = 0; d < HEAD_DIM; d++) {
         float size = __builtin_fabsf(x[d]);
         if (size > peak) peak = size;
         if (size != size) broken = size;
     }
-    float scale = broken != 0.0f ? broken : peak / 127.0f;
+    float scale = broken != 0.0f ? broken : peak / largest;
     float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+    memset(code, 0, WIDTH);
     for (int d = 0; d < HEAD_DIM; d++) {
         float v = __builtin_rintf(x[d] * inverse);
-        v = v > 127.0f ? 127.0f : v < -127.0f ? -127.0f : v;
-        to[d * step] = (element)(v == v ? v : 0.0f);
+        v = v > largest ? largest : v < -largest ? -largest : v;
+        code[d] = (int8_t)(v == v ? v : 0.0f);
     }
+    return scale;
+}
+
+#if EIGHT_BIT
+/* Stores x in eight bits, `step` elements apart; returns its scale. */
+INLINE float squeeze(const float *x, element *to, int step) {
+    int8_t code[WIDTH];
+    float scale = codes_of(x, 127.0f, code);
+    for (int d = 0; d < HEAD_DIM; d++) to[d * step] = code[d];
     return scale;
 }
 #endif

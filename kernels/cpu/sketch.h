@@ -31,25 +31,6 @@ struct asked {
     float factor;
 };
 
-/* Codes of x[0..HEAD_DIM), zeros behind; returns their scale. */
-INLINE float codes_of(const float *x, float largest, int8_t *code) {
-    float peak = 0.0f, broken = 0.0f;
-    for (int d = 0; d < HEAD_DIM; d++) {
-        float size = __builtin_fabsf(x[d]);
-        if (size > peak) peak = size;
-        if (size != size) broken = size;
-    }
-    float scale = broken != 0.0f ? broken : peak / largest;
-    float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
-    memset(code, 0, WIDTH);
-    for (int d = 0; d < HEAD_DIM; d++) {
-        float v = __builtin_rintf(x[d] * inverse);
-        v = v > largest ? largest : v < -largest ? -largest : v;
-        code[d] = (int8_t)(v == v ? v : 0.0f);
-    }
-    return scale;
-}
-
 /* Sketches the key in one lane of a block, as it is stored there. */
 INLINE void sketch_lane(const block *b, int lane, sketch *s) {
     float key[HEAD_DIM];

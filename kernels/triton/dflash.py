@@ -12,28 +12,8 @@ import triton.language as tl
 
 from kernels.dflash import FIRST, RECENT
 from kernels.interface import TILE
+from kernels.triton.codes import coded, scales_of
 from kernels.triton.tile import capped, page_rows
-
-# 1.5 * 2 ** 23: adding and subtracting it rounds a float32 below 2 ** 22 to an integer, ties even.
-ROUNDER: tl.constexpr = tl.constexpr(12582912.0)
-
-
-@triton.jit
-def coded(x: tl.tensor, inverse: tl.tensor, LARGEST: tl.constexpr) -> tl.tensor:
-    """Codes of x, float32 whole numbers. Clamping before rounding keeps out a fused operation."""
-    ratio = x * inverse
-    ratio = tl.minimum(tl.maximum(tl.where(ratio != ratio, 0.0, ratio), -LARGEST), LARGEST)
-    return (ratio + ROUNDER) - ROUNDER
-
-
-@triton.jit
-def scales_of(
-    largest: tl.tensor, broken: tl.tensor, LARGEST: tl.constexpr
-) -> tuple[tl.tensor, tl.tensor]:
-    """The scale of vectors whose largest element is this, NaN where broken, and its inverse."""
-    scale = tl.where(broken, float("nan"), tl.div_rn(largest, LARGEST))
-    inverse = tl.where(scale > 0, tl.div_rn(1.0, tl.where(scale > 0, scale, 1.0)), 0.0)
-    return scale, inverse
 
 
 @triton.jit

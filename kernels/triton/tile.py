@@ -163,4 +163,5 @@ def attend(
     k, k_factor = read(keys, key_scales, line, there, D, DP, EIGHT)
     s = score(q, k, k_factor, sees, scale, softcap, EIGHT, CAPPED, PRECISION)
     v, v_factor = read(values, value_scales, line, there, D, DP, EIGHT)
-    return fold(s, v, v_factor, top, total, acc, DTYPE, EIGHT, PRECISION)
+    top, total, acc = fold(s, v, v_factor, top, total, acc, DTYPE, EIGHT, PRECISION)
+    return top, total, acc

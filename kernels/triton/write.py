@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from kernels.interface import KVShape
-from kernels.triton.dflash import coded, scales_of
+from kernels.triton.codes import coded, scales_of
 from kernels.triton.pool import Pool
 from kernels.triton.tile import slot_rows
 
