@@ -83,6 +83,23 @@ def test_every_member_reads_the_tiles_of_the_truth(
     assert same_bits(dense[2], found[2])
 
 
+@pytest.mark.parametrize("member", MEMBERS)
+def test_scores_are_capped_before_they_are_compared(member: str) -> None:
+    """Capped, a head's attention spreads: another head's tiles are worth more."""
+    contents = Contents(LENGTHS)
+    contents.queries[1][-1, ::2] *= 30.0
+    params = AttentionParams(0.25, softcap=2.0)
+    budget = [0, 112, 0, 0, 0]
+    truth, tables = filled("reference", contents, dtype=torch.float64)
+    expected = decode(truth, tables, contents, budget, params)
+    found = decode(*filled(member, contents), contents, budget, params)
+    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
+    keys = contents.keys[1][:, :1]
+    heads = contents.queries[1][-1, : contents.queries[1].shape[1] // contents.num_kv_heads]
+    free = choose(heads, keys, 112, AttentionParams(0.25))
+    assert not torch.equal(choose(heads, keys, 112, params), free)
+
+
 @pytest.mark.parametrize("member", WITH_TRITON)
 def test_a_budget_that_covers_the_context_is_dense_bit_for_bit(member: str) -> None:
     contents = Contents(LENGTHS)
