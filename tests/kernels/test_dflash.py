@@ -131,6 +131,17 @@ def test_threads_and_batch_mates_do_not_change_bits() -> None:
         assert same_bits(alone[0], expected[s])
 
 
+def test_what_threads_share_out_is_added_to_the_same_bits() -> None:
+    """Rows of several runs and spans, few enough for their parts to be shared out."""
+    contents = Contents([2500, 3000])
+    budget = [1400, 2100]
+    truth, tables = filled("reference", contents, dtype=torch.float64)
+    expected = decode(truth, tables, contents, budget)
+    alone = decode(*filled("cpu", contents), contents, budget)
+    torch.testing.assert_close(alone.double(), expected, atol=1e-5, rtol=1e-5)
+    assert same_bits(decode(*filled("cpu", contents, threads=3), contents, budget), alone)
+
+
 @pytest.mark.parametrize("page_size", [16, 64])
 def test_a_copied_page_is_chosen_by_what_it_holds(page_size: int) -> None:
     """Two sequences begin alike; the second goes on within a copy of the page where they part."""

@@ -56,9 +56,9 @@ FAULTS: tuple[Fault, ...] = (
         "(8 << 4)",
     ),
     dflash.fault(
-        "heads are not told apart",
-        "The head with the largest scores has all the tiles.",
-        "torch.exp(peaks - peaks.amax(-1, keepdim=True))",
-        "torch.exp(peaks - peaks.amax((-2, -1), keepdim=True))",
+        "worth is no share",
+        "A head whose attention is spread has tiles that others need.",
+        "(mass / mass.sum(-1, keepdim=True)).amax(2)",
+        "mass.amax(2)",
     ),
 )

@@ -74,10 +74,16 @@ FAULTS: tuple[Fault, ...] = (
         "load(row->mass + i) * inverse",
     ),
     choose.fault(
-        "scores are compared over heads",
-        "The head with the largest scores has all the tiles.",
-        "most = row->peak[s] > most ? row->peak[s] : most;",
-        "most = 0.0f;",
+        "heads are compared by what is not their share",
+        "A head whose attention is spread has tiles that others need.",
+        "splat(1.0f / lane_sum(sum))",
+        "splat(1.0f)",
+    ),
+    choose.fault(
+        "spans are not compared",
+        "In a long context every span's best tiles are read, whatever they are worth.",
+        "exp16(splat(row->peak[s] - most))",
+        "exp16(splat(0.0f))",
     ),
     sketch.fault(
         "the codes' offset counts",
