@@ -82,19 +82,20 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter is one option
             show_text=show_text,
         )
         _tell(wish, out, as_json)
-    except LoadTestError as error:
+    except (LoadTestError, OSError) as error:
         Console(stderr=True).print(f"analyze: {error}", markup=False, highlight=False)
         raise typer.Exit(1) from error
 
 
 def _tell(wish: Wish, out: Path | None, as_json: bool) -> None:
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)  # before minutes of reading are lost
     with Console(stderr=True).status("") as status:
         found = Study(secrets.token_bytes(32), status.update).of(wish)
     told = msgspec.json.format(msgspec.json.encode(found))
     if out is not None:
         from loadtest.analysis.page import page
 
-        out.mkdir(parents=True, exist_ok=True)
         (out / "analysis.json").write_bytes(told)
         (out / "analysis.html").write_text(page(found), "utf-8")
     if as_json:

@@ -152,7 +152,8 @@ def _message(message: object, place: int) -> dict[str, Any]:
 
 def _session(row: Mapping[str, Any]) -> Session:
     chat = _chat({**row, "tools": row.get("tools") or []})
-    lead = [{"role": "system", "content": row["system"]}] if row.get("system") else []
+    system = row.get("system")
+    lead = [_message({"role": "system", "content": system}, 0)] if system else []
     entries = list[Entry]()
     for place, message in enumerate(chat.messages):
         if message["role"] == "assistant" and place:
@@ -208,7 +209,8 @@ def _agents(row: Mapping[str, Any], number: int) -> Session:
     for one in rows:
         try:
             time_s, total, output, runs = float(one[0]), int(one[1]), int(one[2]), one[9]
-        except (TypeError, ValueError, LookupError) as error:
+            _number(time_s)
+        except (TypeError, ValueError, OverflowError, LookupError) as error:
             raise NoRequest(f"a request of the session is {one!r:.60}") from error
         ids = _expanded(runs, number << 32)
         if not ids:

@@ -51,7 +51,7 @@ def _sizes(findings: Findings) -> str:
         for one in points
     ]
     told = _table(["cache tokens", "radix", "block", "no rule beats"], rows)
-    return lines("Hits by cache size", drawn, "tokens of the cache") + told
+    return (lines("Hits by cache size", drawn, "tokens of the cache") if points else "") + told
 
 
 def _lengths(findings: Findings) -> str:

@@ -21,6 +21,12 @@ from tests.loadtest.analysis.logs import chat, studied, written
 USAGE = {"usage": {"prompt_tokens": 9, "completion_tokens": 4}}
 
 
+def talk(**more: object) -> dict[str, Any]:
+    """A recorded session of one question and its answer."""
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    return {"session_id": "s", "messages": messages, **more}
+
+
 @pytest.mark.parametrize(
     ("line", "at_s", "output"),
     [
@@ -107,6 +113,8 @@ def test_ids_of_two_agents_sessions_are_not_the_same(tmp_path: Path) -> None:
         ({"input_length": 600, "hash_ids": [1]}, "its 1 ids stand for 512"),
         ({"input_length": 6, "hash_ids": [1]}, "it has blocks of 512 tokens, the lines before"),
         ({"block": 64, "requests": [[0, 1]]}, "a request of the session is [0, 1]"),
+        ({"block": 64, "requests": [["nan", 9, 1, 0, 0, 0, 0, 0, 0, [0, 1]]]}, "beyond the year"),
+        (talk(system=[1]), "messages[0].content holds a part that is no object"),
         ("[" * 60_000, "it is no JSON"),
         ('{"prompt": "' + "x" * 70_000 + '"}', "it is longer than 0 MiB"),
     ],
@@ -158,7 +166,7 @@ ROWS = st.recursive(
 
 MESSAGES = st.lists(
     st.fixed_dictionaries(
-        {"role": st.sampled_from(["system", "user", "x", 5])},
+        {"role": st.sampled_from(["system", "user", "assistant", 5])},
         optional={"content": ROWS, "tool_calls": ROWS, "name": ROWS},
     ),
     max_size=4,
@@ -168,8 +176,13 @@ TELLING = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150)
-@given(TELLING | st.dictionaries(st.sampled_from(KEYS), ROWS, min_size=1, max_size=8))
+SESSIONS = st.fixed_dictionaries(
+    {"session_id": LEAVES, "system": ROWS, "messages": MESSAGES}, optional={"tools": ROWS}
+)
+
+
+@settings(max_examples=200)
+@given(TELLING | SESSIONS | st.dictionaries(st.sampled_from(KEYS), ROWS, min_size=1, max_size=8))
 def test_whatever_a_line_holds_it_is_a_request_or_a_sentence(row: dict[str, Any]) -> None:
     with suppress(NoRequest):
         found = requests_of(row, 1)

@@ -131,12 +131,20 @@ def test_the_command_tells_the_same_as_tables_as_json_and_as_a_page(tmp_path: Pa
         assert sentence.split(".")[0] in re.sub(r"\s+", " ", page)
 
 
+def test_a_log_of_a_few_tokens_has_a_page_too(tmp_path: Path) -> None:
+    path = written(tmp_path, [{"prompt": "hi"}])
+    told = CliRunner().invoke(app, [str(path), "--out", str(tmp_path / "out")])
+    assert told.exit_code == 0, told.output
+    assert "1 requests" in (tmp_path / "out" / "analysis.html").read_text()
+
+
 def test_a_wrong_value_is_a_sentence(tmp_path: Path) -> None:
     path = str(written(tmp_path, [chat("a")]))
     for words, sentence in (
         (["--workers", "two"], "--workers is 'two'"),
         (["--policies", "best"], "--policies has 'best'"),
         (["--tokenizer", str(tmp_path)], "--tokenizer: The model folder"),
+        (["--out", f"{path}/out"], "Not a directory"),
     ):
         told = CliRunner().invoke(app, [path, *words])
         assert (told.exit_code, sentence in told.output.replace("\n", " ")) == (1, True)
