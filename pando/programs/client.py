@@ -18,6 +18,7 @@ from pando.programs.wire import (
     Answer,
     Event,
     NodeTrace,
+    event_data,
     parsed,
     read_answer,
     read_error,
@@ -185,8 +186,8 @@ class Client:
 
     async def _events(self, response: httpx.Response, tell: Tell) -> Answer:
         nodes: list[NodeTrace] = []
-        async for line in response.aiter_lines():
-            told = parsed(line[5:]) if line.startswith("data:") else None
+        async for data in event_data(response.aiter_bytes()):
+            told = parsed(data)
             event = read_event(told) if isinstance(told, dict) else None
             if isinstance(event, Answer):
                 event.nodes = nodes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -136,3 +136,17 @@ def parsed(text: str | bytes) -> Any:
         return json.loads(text)
     except ValueError:
         return None
+
+
+async def event_data(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yields what a stream of events says behind each `data:`.
+
+    Lines end at newlines alone. `str.splitlines`, and so httpx's `aiter_lines`, also ends them at
+    characters that may stand in JSON and that a model may say, as U+2028.
+    """
+    rest = b""
+    async for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                yield line.removeprefix(b"data:").strip()

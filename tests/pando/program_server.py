@@ -246,7 +246,8 @@ class ProgramServer:
 
 
 def event(kind: str, **fields: Any) -> bytes:
-    return f"data: {json.dumps({'event': kind, **fields})}\n\n".encode()
+    told = json.dumps({"event": kind, **fields}, ensure_ascii=False)  # as the gateway writes it
+    return f"data: {told}\n\n".encode()
 
 
 @contextmanager

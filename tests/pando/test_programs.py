@@ -167,6 +167,12 @@ def test_a_stream_tells_text_while_it_comes(server: ProgramServer) -> None:
     assert list(stream) == []
 
 
+def test_a_stream_may_hold_what_ends_lines_elsewhere(server: ProgramServer) -> None:
+    stream = color.stream("sea\u2028of\x85glass\x1c")
+    list(stream)
+    assert "sea\u2028of\x85glass\x1c" in stream.result.text()
+
+
 def test_a_session_streams_too(server: ProgramServer) -> None:
     @pando.program
     def looks(s: pando.State) -> None:
