@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from loadtest.chaos.asks import Ask
-from loadtest.client import DATA, END
+from pando.programs.wire import event_data
 
 # Longer than anything that a fault does to a request: who waits for longer waits for ever.
 PATIENCE_S = 150.0
@@ -134,13 +134,11 @@ async def _stream(
             told.piece(json.loads(await answer.aread()))
             told.done = True
             return
-        async for line in answer.aiter_lines():
-            if not line.startswith(DATA):
-                continue
-            if line == DATA + END:
+        async for data in event_data(answer.aiter_bytes()):
+            if data == b"[DONE]":
                 told.done = True
                 continue
-            told.piece(json.loads(line.removeprefix(DATA)))
+            told.piece(json.loads(data))
             num_events += 1
             if num_events == hang_up_after:
                 told.hung_up = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +12,11 @@ import msgspec
 
 from loadtest.errors import RequestRefused
 from loadtest.load.prompt import Prompt
+from pando.programs.wire import event_data
 
 TIMEOUT_S = 1800.0
 WORKER_HEADER = "x-pando-worker"
-_DATA = "data:"
-_END = "[DONE]"
+_END = b"[DONE]"
 _ERROR_CHARS = 300
 # What of a chat's delta is output.
 _OUTPUT = ("content", "reasoning_content", "reasoning", "tool_calls")
@@ -56,6 +56,29 @@ class Target:
         return asked | dict(self.extra)
 
 
+class _Choice(msgspec.Struct):
+    text: str | None = None
+    delta: Mapping[str, Any] | None = None
+
+
+class _Cached(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """As the server told it; None: it did not."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Cached | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: Sequence[_Choice] | None = None
+    usage: Usage | None = None
+    error: Any = None
+
+
 @dataclass(slots=True)
 class Answer:
     """What came so far; written by `ask` only. Times by the clock that `ask` was given."""
@@ -65,15 +88,15 @@ class Answer:
     seen: list[float] = field(default_factory=list)
     status: int = 0
     error: str = ""
-    usage: Mapping[str, Any] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
     worker: str = ""
     text: str = ""
 
     @property
     def cached_tokens(self) -> int | None:
         """As the server told them; None where it did not."""
-        details = self.usage.get("prompt_tokens_details")
-        return None if not details else details.get("cached_tokens")
+        details = self.usage.prompt_tokens_details
+        return None if details is None else details.cached_tokens
 
 
 async def ask(
@@ -94,27 +117,24 @@ async def ask(
             if response.is_error:
                 answer.error = (await response.aread()).decode("utf-8", "replace")[:_ERROR_CHARS]
             else:
-                await _read(response.aiter_lines(), answer, clock)
-    except (httpx.HTTPError, ValueError) as error:
+                await _read(event_data(response.aiter_bytes()), answer, clock)
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         answer.error = f"{type(error).__name__}: {error}"[:_ERROR_CHARS]
     answer.ended = clock()
     return answer
 
 
-async def _read(lines: AsyncIterator[str], answer: Answer, clock: Callable[[], float]) -> None:
+async def _read(events: AsyncIterator[bytes], answer: Answer, clock: Callable[[], float]) -> None:
     texts = []
     ended = False
-    async for line in lines:
-        if not line.startswith(_DATA):
-            continue
-        data = line.removeprefix(_DATA).strip()
+    async for data in events:
         if data == _END:
             ended = True
             continue
-        chunk = msgspec.json.decode(data)
-        if "error" in chunk:
-            answer.error = str(chunk["error"])[:_ERROR_CHARS]
-        answer.usage = chunk.get("usage") or answer.usage
+        chunk = msgspec.json.decode(data, type=_Chunk)
+        if chunk.error is not None:
+            answer.error = str(chunk.error)[:_ERROR_CHARS]
+        answer.usage = chunk.usage or answer.usage
         said = _said(chunk)
         if said is not None:
             answer.seen.append(clock())
@@ -124,12 +144,12 @@ async def _read(lines: AsyncIterator[str], answer: Answer, clock: Callable[[], f
         answer.error = "the stream ended without [DONE]"
 
 
-def _said(chunk: Mapping[str, Any]) -> str | None:
+def _said(chunk: _Chunk) -> str | None:
     """The chunk's text, empty for calls and reasoning; None where it has no output."""
-    for choice in chunk.get("choices") or ():
-        if choice.get("text"):
-            return str(choice["text"])
-        delta = choice.get("delta") or {}
+    for choice in chunk.choices or ():
+        if choice.text:
+            return choice.text
+        delta = choice.delta or {}
         if any(delta.get(key) for key in _OUTPUT):
             return str(delta.get("content") or "")
     return None
@@ -141,5 +161,5 @@ def first_model(url: str, headers: Mapping[str, str]) -> str:
         answer = httpx.get(f"{url.rstrip('/')}/v1/models", headers=dict(headers), timeout=30.0)
         answer.raise_for_status()
         return str(answer.json()["data"][0]["id"])
-    except (httpx.HTTPError, ValueError, KeyError, IndexError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError) as error:
         raise RequestRefused(f"{url} names no model: {error}; give one by --model") from error

@@ -26,6 +26,7 @@ import httpx
 from loadtest.errors import LoadTestError
 from loadtest.parts import Parts, names
 from loadtest.report import Report, milliseconds
+from pando.programs.wire import event_data
 
 NAME = "failover"
 COLUMNS = ("round", "lost worker", "streams on it", "errors", "mismatches", "longest gap")
@@ -174,14 +175,12 @@ async def tell(client: httpx.AsyncClient, path: str, body: dict[str, Any], tick:
             if response.status_code != 200:
                 told.error = (await response.aread()).decode()
                 return told
-            async for line in response.aiter_lines():
-                if not line.startswith("data: "):
-                    continue
+            async for data in event_data(response.aiter_bytes()):
                 now = time.monotonic()
                 told.gap_s, last = max(told.gap_s, now - last), now
-                done = line == "data: [DONE]"
+                done = data == b"[DONE]"
                 if not done:
-                    told.take(json.loads(line.removeprefix("data: ")))
+                    told.take(json.loads(data))
                     tick.count()
     except httpx.HTTPError as error:
         told.error = repr(error)

@@ -82,7 +82,14 @@ def test_times_are_of_events_with_output() -> None:
     assert answer.seen == [102.0, 104.0, 105.0]
     assert answer.ended == 108.0
     assert (answer.text, answer.worker, answer.status, answer.error) == ("ab", "w7", 200, "")
-    assert (answer.usage["prompt_tokens"], answer.cached_tokens) == (9, 4)
+    assert (answer.usage.prompt_tokens, answer.cached_tokens) == (9, 4)
+
+
+def test_a_text_may_hold_what_ends_lines_elsewhere() -> None:
+    said = "one\u2028two\x85"
+    line = json.dumps({"choices": [{"delta": {"content": said}}]}, ensure_ascii=False)
+    answer, _ = answered([f"data: {line}", "data: [DONE]"])
+    assert (answer.text, answer.error) == (said, "")
 
 
 def test_reasoning_is_output_and_no_text_of_the_answer() -> None:
@@ -125,6 +132,12 @@ def test_every_tenant_has_its_key_and_the_others_everybodys() -> None:
         ([delta(content="a")], 200, "the stream ended without [DONE]"),
         ([chunk(error={"message": "lost"}), "data: [DONE]"], 200, "{'message': 'lost'}"),
         (["data: {"], 200, "DecodeError: Input data was truncated"),
+        (["data: 7"], 200, "ValidationError: Expected `object`, got `int`"),
+        (
+            [chunk(usage=[9])],
+            200,
+            "ValidationError: Expected `object | null`, got `array` - at `$.usage`",
+        ),
     ],
 )
 def test_what_is_no_whole_answer_says_so(lines: list[str], status: int, error: str) -> None:
@@ -132,13 +145,16 @@ def test_what_is_no_whole_answer_says_so(lines: list[str], status: int, error: s
     assert (answer.status, answer.error) == (status, error)
 
 
-def test_a_server_that_is_not_there_is_an_error_of_its_sample() -> None:
+@pytest.mark.parametrize(
+    ("url", "error"), [("http://127.0.0.1:9", "ConnectError"), ("http://x:port", "InvalidURL")]
+)
+def test_a_server_that_is_not_there_is_an_error_of_its_sample(url: str, error: str) -> None:
     async def run() -> Answer:
         async with httpx.AsyncClient() as http:
-            return await ask(http, Target("http://127.0.0.1:9", "m"), CHAT)
+            return await ask(http, Target(url, "m"), CHAT)
 
     answer = asyncio.run(run())
     assert answer.status == 0
-    assert answer.error.startswith("ConnectError")
+    assert answer.error.startswith(error)
     with pytest.raises(RequestRefused, match="names no model"):
-        first_model("http://127.0.0.1:9", {})
+        first_model(url, {})
