@@ -24,7 +24,7 @@ TURN_EVERY_S = 8.0
 MAX_BLOCKS = 1 << 20
 MILLISECONDS_FROM = 1e11
 LATEST_MS = 1e14
-_TIMES = ("timestamp", "created", "created_at", "time")
+_TIMES = ("timestamp", "created", "created_at", "time", "ts")
 _BODIES = ("request", "body", "request_body")
 
 
@@ -94,10 +94,13 @@ def requests_of(row: object, number: int) -> Session | list[Entry]:
         return _agents(row, number)
     if {"session_id", "system", "messages"} <= row.keys() and isinstance(row["messages"], list):
         return _session(row)
-    at_s = _time(row)
-    body = next((row[name] for name in _BODIES if isinstance(row.get(name), dict)), row)
-    answered = _output_tokens(row)
-    return [Entry(prompt, at_s, answered) for prompt in _prompts(body)]
+    at_s, answered = time_of(row), answer_tokens(row)
+    return [Entry(prompt, at_s, answered) for prompt in _prompts(body_of(row))]
+
+
+def body_of(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The request's body in a line; the line itself where nothing is wrapped around it."""
+    return next((row[name] for name in _BODIES if isinstance(row.get(name), dict)), row)
 
 
 def _prompts(body: Mapping[str, Any]) -> list[Prompt]:
@@ -222,20 +225,28 @@ def _agents(row: Mapping[str, Any], number: int) -> Session:
     return Session(entries)
 
 
-def _time(row: Mapping[str, Any]) -> float | None:
-    """Seconds; of numbers, those that are too large for seconds are milliseconds."""
+def time_of(row: Mapping[str, Any]) -> float | None:
+    """When a line came, in seconds; numbers too large for seconds are milliseconds.
+
+    None: it is not told. Raises NoRequest.
+    """
     value = next((row[name] for name in _TIMES if row.get(name) is not None), None)
-    if isinstance(value, str):
-        try:
-            return datetime.fromisoformat(value).timestamp()
-        except ValueError as error:
-            raise NoRequest(
-                f"its time is {value!r:.40}: a number or ISO 8601 is expected"
-            ) from error
-    found = _number(value)
+    found = _number(_spoken(value) if isinstance(value, str) else value)
     if found is not None and abs(found) >= MILLISECONDS_FROM:
         return found / 1000
     return found
+
+
+def _spoken(text: str) -> float:
+    """Seconds, or milliseconds, from a number or ISO 8601."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError as error:
+        raise NoRequest(f"its time is {text!r:.40}: a number or ISO 8601 is expected") from error
 
 
 def _number(value: object) -> float | None:
@@ -247,9 +258,10 @@ def _number(value: object) -> float | None:
     return float(value)
 
 
-def _output_tokens(row: Mapping[str, Any]) -> int | None:
+def answer_tokens(row: Mapping[str, Any]) -> int | None:
+    """How many tokens a line's answer has, by its usage; None: it is not told."""
     answer = row.get("response")
-    answer = answer.get("body", answer) if isinstance(answer, dict) else {}
+    answer = answer.get("body", answer) if isinstance(answer, dict) else row
     usage = answer.get("usage", answer) if isinstance(answer, dict) else {}
     found = usage.get("completion_tokens") if isinstance(usage, dict) else None
     return found if isinstance(found, int) else None

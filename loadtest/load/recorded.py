@@ -2,8 +2,8 @@
 
 trace        a line: hash_ids (or hash_runs: start, length, ...), input_length, output_length and
              timestamp in ms, as Mooncake's; session_id where turns belong together
-openai-log   a line: the request's body, in `body` or `request` or by itself; when: `timestamp`,
-             `time`, `ts` or `created`; optionally tenant, session_id, usage of the answer
+openai-log   a line: the request's body, wrapped or by itself, when it came and what was answered, as
+             the analysis reads them (`loadtest.analysis.forms`); optionally tenant and session_id
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, TextIO, cast
@@ -22,16 +22,13 @@ from typing import Annotated, Any, TextIO, cast
 import msgspec
 from msgspec import Meta
 
+from loadtest.analysis.forms import NoRequest, answer_tokens, body_of, time_of
 from loadtest.errors import LoadTestError
 from loadtest.load.prompt import Conversation, Prompt
 from loadtest.load.words import block, text
 
 Count = Annotated[int, Meta(ge=1)]
-# A number above this counts milliseconds since 1970, not seconds.
-_MS_FROM = 1e11
 _OURS_TO_SAY = ("model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n")
-_BODIES = ("body", "request")
-_TIMES = ("timestamp", "time", "ts", "created")
 
 
 class BlockTrace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,26 +88,31 @@ class OpenAILog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             try:
                 name = str(row.get("session_id", f"line-{number}"))
                 found[name].append(self._prompt(name, len(found[name]), row))
-            except (KeyError, TypeError, ValueError) as error:
+            except (NoRequest, TypeError, ValueError) as error:
                 raise _bad_line(self.path, number, error) from error
         return _timed(found)
 
     def _prompt(self, name: str, turn: int, row: Mapping[str, Any]) -> Prompt:
-        body = next((row[key] for key in _BODIES if isinstance(row.get(key), dict)), row)
-        if "messages" not in body and "prompt" not in body:
-            raise ValueError("neither messages nor prompt")
+        body = body_of(row)
+        _check(body)
         kept = body.items() if body is not row else _only_body(row)
         sent = {key: value for key, value in kept if key not in _OURS_TO_SAY}
-        when = next((row[key] for key in _TIMES if key in row), None)
-        at_s = None if when is None else _seconds(when)
-        tokens = self._output_tokens(row, body)
-        return Prompt(name, turn, str(row.get("tenant", "")), sent, tokens, at_s=at_s)
+        told = answer_tokens(row) or body.get("max_completion_tokens") or body.get("max_tokens")
+        tokens = int(told or self.output_tokens)
+        return Prompt(name, turn, str(row.get("tenant", "")), sent, tokens, at_s=time_of(row))
 
-    def _output_tokens(self, row: Mapping[str, Any], body: Mapping[str, Any]) -> int:
-        usage = row.get("usage") or (row.get("response") or {}).get("usage") or {}
-        told = usage.get("completion_tokens")
-        told = told or body.get("max_completion_tokens") or body.get("max_tokens")
-        return int(told or self.output_tokens)
+
+def _check(body: Mapping[str, Any]) -> None:
+    """Raises NoRequest where there is nothing that can be sent."""
+    messages, prompt = body.get("messages"), body.get("prompt")
+    if messages is None and prompt is None:
+        raise NoRequest("neither messages nor prompt")
+    if messages is not None and not (
+        isinstance(messages, list) and all(isinstance(one, dict) for one in messages)
+    ):
+        raise NoRequest("messages is no list of objects")
+    if prompt is not None and not isinstance(prompt, str | list):
+        raise NoRequest("prompt is neither a text nor a list")
 
 
 def _only_body(row: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -126,7 +128,7 @@ def _rows(path: str, limit: int | None) -> Iterator[dict[str, Any]]:
                 if not isinstance(row, dict):
                     raise _bad_line(path, number, "no object")
                 yield row
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, EOFError, zlib.error, RecursionError, ValueError) as error:
         raise LoadTestError(f"path is {path!r}: {error}") from error
 
 
@@ -145,17 +147,6 @@ def _expanded(runs: Sequence[int]) -> Iterator[int]:
     """start, length, start, length, ... -> ids."""
     for start, length in zip(runs[::2], runs[1::2], strict=True):
         yield from range(start, start + length)
-
-
-def _seconds(when: object) -> float:
-    if isinstance(when, str):
-        try:
-            return float(when)
-        except ValueError:
-            return datetime.fromisoformat(when).timestamp()
-    if not isinstance(when, int | float):
-        raise ValueError(f"a time is {when!r}: seconds, milliseconds since 1970 or ISO 8601")
-    return when / 1000 if when > _MS_FROM else float(when)
 
 
 def _timed(found: Mapping[str, Sequence[Prompt]]) -> list[Conversation]:

@@ -102,13 +102,16 @@ def test_times_may_be_seconds_milliseconds_or_iso_and_count_from_the_first(tmp_p
 
 
 def test_what_was_made_is_asked_for_again(tmp_path: Path) -> None:
-    row = {
-        "body": {"prompt": "x", "max_tokens": 99},
-        "response": {"usage": {"completion_tokens": 4}},
-    }
-    [[prompt]] = of("openai-log", trace(tmp_path, [row]))
-    assert prompt.output_tokens == 4
-    assert prompt.at_s is None
+    body = {"prompt": "x", "max_tokens": 99}
+    usage = {"usage": {"completion_tokens": 4}}
+    rows: list[dict[str, object]] = [
+        {"body": body, "response": usage},
+        {"body": body, **usage},
+        {"request_body": body, "response": "what was said"},
+    ]
+    found = of("openai-log", trace(tmp_path, rows))
+    assert [one.output_tokens for [one] in found] == [4, 4, 99]
+    assert {one.at_s for [one] in found} == {None}
 
 
 def test_a_line_that_says_nothing_is_named(tmp_path: Path) -> None:
@@ -117,6 +120,19 @@ def test_a_line_that_says_nothing_is_named(tmp_path: Path) -> None:
         of("openai-log", trace(tmp_path, bad))
     with pytest.raises(LoadTestError, match="line 1: 'input_length' is missing"):
         of("trace", trace(tmp_path, [{"hash_ids": [1], "timestamp": 0}]))
+    for row, said in (
+        ({"messages": None}, "line 1: neither messages"),
+        ({"messages": ["x"]}, "line 1: messages is no list of objects"),
+        ({"prompt": {}}, "line 1: prompt is neither"),
+        ({"prompt": "x", "ts": "noon"}, "line 1: its time is 'noon'"),
+    ):
+        with pytest.raises(LoadTestError, match=said):
+            of("openai-log", trace(tmp_path, [row]))
+    cut = tmp_path / "cut.gz"
+    cut.write_bytes(gzip.compress(b'{"prompt": "x"}\n' * 99)[:40])
+    for path in (tmp_path / "none.jsonl", cut):
+        with pytest.raises(LoadTestError, match="path is"):
+            of("openai-log", path)
     with pytest.raises(LoadTestError, match="path is"):
         of("trace", tmp_path / "none.jsonl")
     broken = tmp_path / "broken.jsonl"
