@@ -52,6 +52,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     def course(self) -> Course:
         """Returns how it is sent. Raises LoadTestError."""
+        _at_most_one(
+            {
+                "--compare-url": self.compare_url,
+                "--compare-prefix-cache": self.compare_prefix_cache,
+            }
+        )
         plan = Plan(self._arrival(), self.think_s, self.live_answers, self.seed)
         return Course(plan, self.seed, self.rounds)
 
@@ -66,15 +72,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return Head(workload=self.workload, seed=self.seed, settings=said, targets=dict(targets))
 
     def _arrival(self) -> Arrival:
-        ways = {
-            "--rate": self.rate,
-            "--ramp": self.ramp,
-            "--concurrency": self.concurrency,
-            "--speed": self.speed,
-        }
-        chosen = [name for name, value in ways.items() if value is not None]
-        if len(chosen) > 1:
-            raise LoadTestError(f"{' and '.join(chosen)}: only one of them")
+        _at_most_one(
+            {
+                "--rate": self.rate,
+                "--ramp": self.ramp,
+                "--concurrency": self.concurrency,
+                "--speed": self.speed,
+            }
+        )
         if self.rate is not None:
             return Open(self.rate, burstiness=self.burstiness)
         if self.ramp is not None:
@@ -82,6 +87,13 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         if self.speed is not None:
             return Replayed(self.speed)
         return Closed(self.concurrency or DEFAULT_CONCURRENCY)
+
+
+def _at_most_one(options: Mapping[str, object]) -> None:
+    """Raises LoadTestError where several of them are given."""
+    given = [name for name, value in options.items() if value is not None]
+    if len(given) > 1:
+        raise LoadTestError(f"{' and '.join(given)}: only one of them")
 
 
 def keys_of(given: Sequence[str], everybody: str) -> dict[str, str]:

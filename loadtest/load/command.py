@@ -68,9 +68,10 @@ def run(
     asked = msgspec.convert(locals(), Asked)
     try:
         kind, course = kinds.chosen(asked.workload, asked.settings or []), asked.course()
+        asked.out.mkdir(parents=True, exist_ok=True)  # before hours of load are lost
         with serving(asked) as targets:
             samples = asyncio.run(runs.sent(kind, targets, course, _say))
-    except LoadTestError as error:
+    except (LoadTestError, OSError) as error:
         refuse(error)
     head = asked.head({side: target.url for side, target in targets.items()})
     found = runs.keep(asked.out, head, samples, asked.slo)

@@ -2,8 +2,8 @@
 
 trace        a line: hash_ids (or hash_runs: start, length, ...), input_length, output_length and
              timestamp in ms, as Mooncake's; session_id where turns belong together
-openai-log   a line: the request's body, wrapped or by itself, when it came and what was answered, as
-             the analysis reads them (`loadtest.analysis.forms`); optionally tenant and session_id
+openai-log   a line: the request's body, wrapped or by itself, when it came and what was answered,
+             as `loadtest.analysis.forms` reads them; optionally tenant and session_id
 """
 
 from __future__ import annotations

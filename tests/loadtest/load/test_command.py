@@ -57,6 +57,11 @@ def test_what_cannot_be_done_ends_with_a_sentence() -> None:
         (["run", "nothing", "--url", "http://127.0.0.1:9"], "workload 'nothing' is none of"),
         (["run", *SHORT, "--url", "http://127.0.0.1:9"], "names no model"),
         (["run", *SHORT, "--rate", "1", "--ramp", "1:2"], "--rate and --ramp: only one of them"),
+        (
+            ["run", *SHORT, "--compare-url", "http://x", "--compare-prefix-cache", "off"],
+            "--compare-url and --compare-prefix-cache: only one of them",
+        ),
+        (["run", *SHORT, "--out", __file__], "File exists"),
         (["report", "none.jsonl"], "no samples of a load test"),
     ):
         done = CliRunner().invoke(app, words)
