@@ -15,6 +15,7 @@ from pathlib import Path
 from loadtest.chaos.fleet import SILENCE_S, Fleet, ended
 from loadtest.chaos.members import Member
 from loadtest.chaos.wires import Wire
+from pando.children import dying_with_us
 
 # Long enough to be noticed, short enough that many faults fit into a run.
 _HOLD_S = 2 * SILENCE_S
@@ -122,15 +123,19 @@ async def fsync_storm(scene: Scene) -> str:
     """Neighbours write and sync on the disk to which Redis appends, syncing every write."""
     files = [scene.fleet.folder / f"storm-{number}" for number in range(2)]
     storms = [
-        await asyncio.create_subprocess_exec(sys.executable, "-c", _STORM, str(path))
+        await asyncio.create_subprocess_exec(
+            *dying_with_us([sys.executable, "-c", _STORM, str(path)])
+        )
         for path in files
     ]
-    await asyncio.sleep(_HOLD_S)
-    for storm in storms:
-        storm.kill()
-        await storm.wait()
-    for path in files:
-        path.unlink(missing_ok=True)
+    try:
+        await asyncio.sleep(_HOLD_S)
+    finally:
+        for storm in storms:
+            storm.kill()
+            await storm.wait()
+        for path in files:
+            path.unlink(missing_ok=True)
     return "redis"
 
 

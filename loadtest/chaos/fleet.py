@@ -6,8 +6,9 @@ import asyncio
 import hashlib
 import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,8 @@ SILENCE_S, LEASE_S, SHUTDOWN_S, DRAIN_S = 3.0, 6.0, 20.0, 3.0
 SMALL_POOL = "320 tokens"
 _POLL_S = 0.1
 _CALM_S = 120.0
+# Longer than any member may take to leave.
+ENDED_S = 90.0
 _LIBFAKETIME = ("/usr/lib", "libfaketimeMT.so.1")
 
 
@@ -66,10 +69,7 @@ class Wish:
 
 @dataclass(slots=True)
 class Fleet:
-    """Processes, the wires between them, and where each is reached. Lives on one event loop.
-
-    outages: told when a gateway stops to take requests, and when it does again.
-    """
+    """Processes, the wires between them, and where each is reached. Lives on one event loop."""
 
     folder: Path
     wish: Wish
@@ -119,9 +119,9 @@ class Fleet:
                 return False
             if ready.get("workers") != len(self.workers):
                 return False
-        return self.redis_answers()
+        return await asyncio.to_thread(self._redis_answers)
 
-    def redis_answers(self) -> bool:
+    def _redis_answers(self) -> bool:
         """Whether Redis takes commands."""
         try:
             with self.store() as store:
@@ -218,13 +218,18 @@ def _add_gateway(fleet: Fleet, name: str, port: int) -> None:
     fleet.urls[name] = f"http://127.0.0.1:{port}"
 
 
-async def ended(member: Member, number: signal.Signals) -> None:
-    """The process has been told, and has ended; the loop goes on meanwhile."""
+async def ended(member: Member, number: signal.Signals, grace_s: float = ENDED_S) -> None:
+    """The process has been told, and has ended; the loop goes on meanwhile. Raises FleetFailed."""
     member.take_log()
     member.tell(signal.SIGCONT)
     member.tell(number)
     assert member.process is not None
-    await asyncio.to_thread(member.process.wait)
+    try:
+        await asyncio.to_thread(member.process.wait, grace_s)
+    except subprocess.TimeoutExpired as error:
+        raise FleetFailed(
+            f"{member.name} runs {grace_s:.0f} s after {signal.Signals(number).name}"
+        ) from error
 
 
 async def close(fleet: Fleet) -> None:
@@ -233,6 +238,3 @@ async def close(fleet: Fleet) -> None:
         member.end(signal.SIGTERM, 30.0)
     for wire in fleet.wires.values():
         await wire.close()
-
-
-Say = Callable[[str], None]

@@ -41,7 +41,6 @@ class Record:
     samples: list[Sample] = field(default_factory=list)
     faults: list[Span] = field(default_factory=list)
     outages: list[Span] = field(default_factory=list)
-    open: int = 0
 
     def now(self) -> float:
         """Seconds since the run began."""
@@ -110,11 +109,7 @@ class Load:
         tenant, gateway = who
         ask = self.asks[number]
         began = self.record.now()
-        self.record.open += 1
-        try:
-            told = await ask_once(client, self.fleet.urls[gateway], ask, enough)
-        finally:
-            self.record.open -= 1
+        told = await ask_once(client, self.fleet.urls[gateway], ask, enough)
         span = Span(gateway, began, self.record.now())
         around = Circumstances(
             span, tenant.limited, tuple(self.record.faults), tuple(self.record.outages)

@@ -105,7 +105,9 @@ class Member:
         self._taken.set()
 
     def last_lines(self, count: int = 20) -> str:
-        """Returns the end of the log."""
+        """Returns the end of the log; nothing where it never ran."""
+        if not self.log.exists():
+            return ""
         return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-count:])
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import enum
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from loadtest.chaos.answers import Told
 from loadtest.chaos.asks import Ask
@@ -87,8 +89,8 @@ def _broken(told: Told, around: Circumstances) -> Verdict:
 
 def _refused(told: Told, around: Circumstances) -> Verdict:
     """A refusal has to have its form, and its reason."""
-    error = json.loads(told.error or "{}")
-    said = f"{told.status} {error}"
+    error = _told(told.error)
+    said = f"{told.status} {told.error}"
     if not told.headers.get("retry-after") or not error.get("code") or not error.get("message"):
         return Verdict(Outcome.LOST, f"a refusal without its form: {said}")
     if told.status == 429:
@@ -96,3 +98,12 @@ def _refused(told: Told, around: Circumstances) -> Verdict:
     if any(one.meets(around.span, _GRACE_S) for one in around.faults):
         return Verdict(Outcome.REFUSED, str(error["code"]))
     return Verdict(Outcome.LOST, said)
+
+
+def _told(error: str) -> Mapping[str, Any]:
+    """The error of a refusal's body; empty where it is none."""
+    try:
+        found = json.loads(error)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

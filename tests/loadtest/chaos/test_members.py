@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import random
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from loadtest.chaos.faults import Scene, fsync_storm
+from loadtest.chaos.fleet import ended
 from loadtest.chaos.leftovers import Watch, held_by, value
 from loadtest.chaos.members import Member
 from loadtest.chaos.wires import Wire
+from loadtest.errors import FleetFailed
+from loadtest.processes import descendants
 
 _WRITER = """
 import sys, time
@@ -28,6 +36,12 @@ time.sleep(0.2)
 files = [open(sys.argv[1], "w") for _ in range(40)]
 threads = [threading.Thread(target=time.sleep, args=(60,), daemon=True) for _ in range(40)]
 for thread in threads: thread.start()
+print("ready", flush=True)
+time.sleep(60)
+"""
+_STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("ready", flush=True)
 time.sleep(60)
 """
@@ -81,6 +95,32 @@ def test_a_member_that_is_started_again_is_another_process(member: Member) -> No
     member.start()
     assert member.alive
     assert (member.pid, member.starts) != (first, 1)
+
+
+async def test_who_does_not_leave_in_time_is_named(member: Member) -> None:
+    member.command = [sys.executable, "-c", _STUBBORN]
+    member.start()
+    await asyncio.to_thread(eventually, lambda: "ready" in member.last_lines())
+    with pytest.raises(FleetFailed, match="one runs 0 s after SIGTERM"):
+        await ended(member, signal.SIGTERM, 0.2)
+    await ended(member, signal.SIGKILL)
+    assert not member.alive
+
+
+def files(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+async def test_a_storm_ends_with_its_fault(tmp_path: Path) -> None:
+    scene = Scene(SimpleNamespace(folder=tmp_path), random.Random(0), nullcontext)  # type: ignore[arg-type]
+    storm = asyncio.ensure_future(fsync_storm(scene))
+    await asyncio.to_thread(eventually, lambda: len(files(tmp_path)) == 2)
+    before = set(descendants(os.getpid()))
+    storm.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await storm
+    assert len(before - set(descendants(os.getpid()))) == 2
+    assert files(tmp_path) == []
 
 
 def test_files_and_threads_that_come_later_are_seen(member: Member, tmp_path: Path) -> None:

@@ -74,6 +74,9 @@ def test_a_refusal_needs_its_form_and_its_reason() -> None:
     limited = Circumstances(AROUND.span, True, (), ())
     assert outcome(refusal(429, **AFTER), limited) is Outcome.LIMITED
     assert outcome(refusal(429, **AFTER)) is Outcome.LOST
+    for said in ("no end within 150 s", "[]", '"later"'):
+        told = Told(status=503, headers=AFTER, done=True, error=said)
+        assert outcome(told, faulty) is Outcome.LOST
     assert outcome(Told(status=500, done=True, error=json.dumps(BUSY)), faulty) is Outcome.LOST
 
 
