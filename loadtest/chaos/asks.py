@@ -7,19 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-WORDS = (
-    "tree",
-    "root",
-    "leaf",
-    "branch",
-    "grove",
-    "aspen",
-    "moss",
-    "fern",
-    "bark",
-    "seed",
-    "river",
-)
+from loadtest.words import sentence
+
 NEW_TOKENS = 32
 _SYSTEMS = 4
 _SYSTEM_WORDS = 60
@@ -113,7 +102,7 @@ _KINDS = (
 def asks(model: str, count: int, seed: int) -> list[Ask]:
     """So many requests, a kind after the other; some share the beginning of their prompts."""
     rng = random.Random(seed)
-    systems = [" ".join(rng.choices(WORDS, k=_SYSTEM_WORDS)) for _ in range(_SYSTEMS)]
+    systems = [sentence(rng, _SYSTEM_WORDS) for _ in range(_SYSTEMS)]
     return [_ask(model, number, rng.choice(systems)) for number in range(count)]
 
 

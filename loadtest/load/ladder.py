@@ -19,8 +19,8 @@ from pathlib import Path
 
 from loadtest.load.bench import PAGE_SIZE, Stand, standing
 from loadtest.load.prompt import Conversation, Prompt
-from loadtest.load.words import sentence
 from loadtest.report import Report
+from loadtest.words import sentence
 
 NAME = "ladder"
 COLUMNS = ("rung", "hit rate", "output tokens/s", "all tokens/s", "K/V in use", "resident")

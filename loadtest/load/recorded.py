@@ -25,7 +25,7 @@ from msgspec import Meta
 from loadtest.analysis.forms import NoRequest, answer_tokens, body_of, time_of
 from loadtest.errors import LoadTestError
 from loadtest.load.prompt import Conversation, Prompt
-from loadtest.load.words import block, text
+from loadtest.words import block, text
 
 Count = Annotated[int, Meta(ge=1)]
 _OURS_TO_SAY = ("model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "n")

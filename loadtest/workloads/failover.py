@@ -26,6 +26,7 @@ import httpx
 from loadtest.errors import LoadTestError
 from loadtest.parts import Parts, names
 from loadtest.report import Report, milliseconds
+from loadtest.words import sentence
 from pando.programs.wire import event_data
 
 NAME = "failover"
@@ -33,19 +34,6 @@ COLUMNS = ("round", "lost worker", "streams on it", "errors", "mismatches", "lon
 TIMEOUT_S = 600.0
 # Of the rounds, so many must have taken a stream from somebody.
 _VALID_SHARE = 0.75
-WORDS = (
-    "tree",
-    "root",
-    "leaf",
-    "branch",
-    "grove",
-    "aspen",
-    "moss",
-    "fern",
-    "bark",
-    "seed",
-    "river",
-)
 
 
 class Loss(enum.Enum):
@@ -131,7 +119,7 @@ def requests(shape: Shape, model: str) -> list[tuple[str, dict[str, Any]]]:
             "stream_options": {"include_usage": True},
             **_kind(number),
         }
-        words = " ".join(rng.choices(WORDS, k=24))
+        words = sentence(rng, 24)
         if number % 4 == 3:
             made.append(("/v1/completions", {**body, "prompt": f"Once there was a {words}"}))
             continue

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from loadtest.load.prompt import Conversation, Message, Opening, Turn, dialogue
-from loadtest.load.words import WORDS, sentence
+from loadtest.words import WORDS, sentence
 
 Count = Annotated[int, Meta(ge=1)]
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from loadtest.load.prompt import Conversation, Opening, Turn, dialogue, plain
-from loadtest.load.words import block, sentence
+from loadtest.words import block, sentence
 
 Count = Annotated[int, Meta(ge=1)]
 

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from loadtest.errors import LoadTestError
 from loadtest.load.prompt import Conversation, Prompt
-from loadtest.load.words import sentence
+from loadtest.words import sentence
 
 Count = Annotated[int, Meta(ge=1)]
 

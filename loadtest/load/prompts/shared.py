@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from loadtest.load.prompt import Conversation, plain
-from loadtest.load.words import sentence, text
+from loadtest.words import sentence, text
 
 Count = Annotated[int, Meta(ge=1)]
 

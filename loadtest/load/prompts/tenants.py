@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from loadtest.load.prompt import Conversation, Prompt
-from loadtest.load.words import sentence
+from loadtest.words import sentence
 
 Count = Annotated[int, Meta(ge=1)]
 

@@ -15,7 +15,7 @@ import pytest
 from loadtest.errors import LoadTestError
 from loadtest.load.kinds import KINDS, chosen, parameters
 from loadtest.load.prompt import Conversation, with_answers
-from loadtest.load.words import WORDS, block, text
+from loadtest.words import WORDS, block, text
 from tests.loadtest.load.server import words_of
 from worker.text.tokenizer import Tokenizer
 
