@@ -25,6 +25,7 @@ def announcement(serving: Serving) -> str:
     """Returns the text."""
     workers = "1 worker" if serving.num_workers == 1 else f"{serving.num_workers} workers"
     key = " ($KEY: a tenant's key)" if serving.needs_key else ""
+    page = "" if serving.needs_key else f"A page to look at is at {serving.url}/ui.\n"
     return f"""
 Pando serves {serving.model} at {serving.url}/v1 ({workers}, prefix cache {serving.prefix_cache}).
 
@@ -35,7 +36,7 @@ With curl{key}:
 With the openai package, which {shlex.quote(sys.executable)} has{key}:
 
 {openai_snippet(serving)}
-Metrics are at {serving.url}/metrics, logs in {serving.log_folder}.
+{page}Metrics are at {serving.url}/metrics, logs in {serving.log_folder}.
 Ctrl-C stops everything.
 """
 

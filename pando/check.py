@@ -131,7 +131,7 @@ def memory_rule(machine: Machine) -> Iterator[Finding]:
         return
     if files.kv_bytes_per_token and files.kv_bytes_per_token > machine.kv_bytes:
         yield problem(
-            f"{readable(machine.kv_bytes)} of K/V memory hold not one token; a token takes "
+            f"{readable(machine.kv_bytes)} of K/V memory can't hold one token; a token takes "
             f"{readable(files.kv_bytes_per_token)}."
         )
         return

@@ -1,7 +1,7 @@
 """The `pando` command: `up` starts a fleet, `check` says if it would run, `tenant` who may ask.
 
-`run` runs a program of a file, `analyze` says what a log of traffic shares, `plan` what memory
-takes it, `warm` asks for declared prefixes after a deploy.
+`run` runs a program of a file, `analyze` says what a log of traffic shares, `plan` how much memory
+that takes, `warm` asks for declared prefixes after a deploy.
 """
 
 from __future__ import annotations

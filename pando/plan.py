@@ -158,7 +158,7 @@ def _needs(model: dict[str, Any], plan_: dict[str, Any]) -> Iterator[str]:
 def _fits(model: dict[str, Any], plan_: dict[str, Any]) -> Iterator[str]:
     memory = readable(model["memory"])
     if not plan_["tokens"]:
-        yield f"{memory} hold not the weights and a page: take more memory or a smaller model."
+        yield f"{memory} can't hold the weights and a page: take more memory or a smaller model."
         return
     word = "fit" if plan_["fits"] else "do not fit"
     yield (

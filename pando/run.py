@@ -26,7 +26,8 @@ Argument = Annotated[
 ]
 Trace = Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Draw the graph there.")]
 BaseUrl = Annotated[
-    str | None, typer.Option(help="The gateway; default: PANDO_BASE_URL, else 8000.")
+    str | None,
+    typer.Option("--base-url", "--url", help="The gateway; default: PANDO_BASE_URL, else 8000."),
 ]
 Model = Annotated[
     str | None, typer.Option(help="The model; default: PANDO_MODEL, else the only one.")

@@ -30,7 +30,10 @@ _MARGIN = 0.01
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="Prefixes: YAML, JSON, or a JSON object per line.")
 ]
-Url = Annotated[str | None, typer.Option(help="The gateway; default: PANDO_BASE_URL, else 8000.")]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", "--base-url", help="The gateway; default: PANDO_BASE_URL, else 8000."),
+]
 Model = Annotated[
     str | None, typer.Option(help="For prefixes that name none; default: the only one served.")
 ]

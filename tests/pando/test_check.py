@@ -52,7 +52,7 @@ def test_a_good_machine_has_nothing_but_ok_in_one_line_each() -> None:
         ({"torch": Torch("2.9", error="libcudart missing")}, "can't be loaded: libcudart missing"),
         ({"model_files": ModelFiles(error="The folder x lacks config.json.")}, "lacks config.json"),
         ({"available_bytes": GIB}, "but 1.0 GiB are available: lower --kv-memory"),
-        ({"kv_bytes": 4096}, "hold not one token; a token takes 45.0 KiB"),
+        ({"kv_bytes": 4096}, "can't hold one token; a token takes 45.0 KiB"),
         ({"port_error": "Address already in use"}, "Port 8000 can't be listened on (Address"),
         ({"package_files": {"proto": "/site/proto/__init__.py"}}, "proto comes from /site/proto"),
         ({"package_files": {"kernels": None}}, "Package kernels can't be found"),

@@ -50,7 +50,7 @@ def test_without_a_memory_it_says_what_is_needed_only(tmp_path: Path) -> None:
         ((*NUMBERS, "--memory", "much"), "'much' is no size"),
         ((*NUMBERS, "--context", "0"), "context is 0: from 1 to"),
         (("--parameters", "many"), "parameters is 'many'"),
-        ((*NUMBERS, "--memory", "1GiB"), "1.0 GiB hold not the weights and a page"),
+        ((*NUMBERS, "--memory", "1GiB"), "1.0 GiB can't hold the weights and a page"),
     ],
 )
 def test_what_cannot_be_planned_is_a_sentence(words: tuple[str, ...], sentence: str) -> None:

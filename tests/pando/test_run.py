@@ -72,6 +72,16 @@ def test_settings_go_along(run: Run, server: ProgramServer) -> None:
     assert server.bodies[0]["sampling"] == {"seed": 7, "temperature": 0.0}
 
 
+@pytest.mark.parametrize("name", ["--url", "--base-url"])
+def test_run_and_warm_take_the_gateway_by_the_same_names(
+    run: Run, server: ProgramServer, name: str, tmp_path: Path
+) -> None:
+    run("one.py", name, server.url)
+    (tmp_path / "prefixes.json").write_text("[]")
+    nowhere = ["warm", "prefixes.json", name, "http://127.0.0.1:9", "--wait-s", "0"]
+    assert CliRunner().invoke(app, nowhere).exit_code == 1  # 2 is a name that it doesn't know
+
+
 def test_json_and_a_picture(run: Run) -> None:
     told = json.loads(run("one.py", "--json", "--trace", "out.svg").stdout)
     assert len(told["variables"]["color"]) == 2
