@@ -74,7 +74,7 @@ _GROUPS = re.compile(
 )
 _NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)|\d+(?:\.\d+)*")
 _WORD = re.compile(r"[A-Za-z0-9_+/=-]+")
-_COUNTED = re.compile(r"[A-Za-z]*[-_=+/]*[\d/=_+-]+[A-Za-z]{0,3}")
+_COUNTED = re.compile(r"[A-Za-z]*[\d/=_+-]+[A-Za-z]{0,3}")
 _HEX = re.compile(r"[0-9a-fA-F]{8,}")
 _DIGITS = re.compile(r"\d+")
 _IN_WORDS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+/=-")

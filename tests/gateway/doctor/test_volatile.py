@@ -8,7 +8,7 @@ import pytest
 
 from gateway.doctor.shape import SHORT, PartText, Shaper
 from gateway.doctor.spacing import squeezed, unmarked
-from gateway.doctor.volatile import MAX_VALUES, masked, values
+from gateway.doctor.volatile import _COUNTED, MAX_VALUES, masked, values
 from loadtest.faults import values as forms
 
 
@@ -85,6 +85,11 @@ HOSTILE = {
     "hex": "0aB" * 10_000,
     "accents": "e\u0301\u0323" * 9000,
 }
+
+
+def test_no_pattern_of_a_word_goes_back_and_forth() -> None:
+    """Whatever the bound on words: here it would take minutes."""
+    assert _COUNTED.fullmatch("=" * 300_000 + "1zzzz") is None
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
