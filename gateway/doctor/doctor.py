@@ -38,7 +38,7 @@ MAX_SHAPES = 64
 MAX_PROMPT_BYTES = 1024 * 1024
 MAX_SHAPED_CHARS = 49_152
 MAX_NOTED = 256
-# Parts from the end whose use is noted, besides the first ones.
+# Parts from the end of what was seen whose use is noted, besides the first ones.
 TOUCHED = 8
 # Fewer tokens are within a page or two, and no fault.
 MIN_LOST_TOKENS = 32
@@ -133,7 +133,7 @@ class Doctor:
         sight = self.memory.get(owner + digests[depth - 1]) if depth else None
         seen = None
         if sight is not None:
-            seen = Seen(sight.worker, sight.incarnation, sight.at, sight.computed)
+            seen = Seen(sight.worker, sight.incarnation, sight.at, sight.computed_at)
         new, outcome = None, ""
         if depth < len(digests) and asked.parts is not None:
             if asked.chain.num_bytes > MAX_PROMPT_BYTES:
@@ -142,7 +142,7 @@ class Doctor:
                 outcome, new = "made", self._examined(asked, owner, depth, asked.parts())
             else:
                 outcome = "left_out"
-        self.memory.use([owner + digests[at] for at in _touched(depth, depth)], now)
+        self.memory.use([owner + digests[at] for at in _touched(depth)], now)
         if outcome != "left_out":  # else its next request would find it seen, and without a shape
             self._remember(asked, Place(owner, depth), new, now)
         if new is None or new.fault is None:
@@ -153,12 +153,13 @@ class Doctor:
     def answered(self, visit: Visit, served: Served, now: float) -> Finding:
         """Why the prompt came from a cache, or did not; it is noted for its tenant."""
         finding = self._finding(visit, served, now)
-        digests = visit.asked.chain.digests
-        for at in _touched(len(digests), visit.depth):
+        digests, depth = visit.asked.chain.digests, visit.depth
+        new = range(depth, min(len(digests), depth + MAX_NOTED))
+        for at in (*_touched(depth), *new):
             sight = self.memory.get(visit.owner + digests[at])
             if sight is not None:
                 sight.worker, sight.incarnation = served.worker, served.incarnation
-                sight.computed = True
+                sight.computed_at = now
         return self.recent.note(visit.asked.tenant, finding, now)
 
     # ------------------------------------------------------------------ asked
@@ -336,10 +337,9 @@ def _of_fault(visit: Visit, fault: Fault, lost: int, now: float) -> Finding:
     )
 
 
-def _touched(length: int, depth: int) -> list[int]:
-    """Places of a chain of that length whose use is noted: the last, the first, and `depth`'s."""
-    if length <= 2 * TOUCHED:
-        return list(range(length - 1, -1, -1))
-    last = range(length - 1, length - 1 - TOUCHED, -1)
-    middle = [depth - 1] if TOUCHED < depth <= length - TOUCHED else []
-    return [*last, *middle, *range(TOUCHED - 1, -1, -1)]
+def _touched(depth: int) -> list[int]:
+    """Places, of so many that were seen, whose use is noted: the last ones and the first."""
+    if depth <= 2 * TOUCHED:
+        return list(range(depth - 1, -1, -1))
+    last = range(depth - 1, depth - 1 - TOUCHED, -1)
+    return [*last, *range(TOUCHED - 1, -1, -1)]

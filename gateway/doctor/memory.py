@@ -28,8 +28,8 @@ class Sight:
     """A part of a prompt behind all that came before it. Keys are of this memory; b"": none.
 
     before, behind: the part in front, and the one that followed it last. form: of the part alone.
-    size: bytes of it. at: when it was seen last. worker, incarnation: who had it last. computed:
-    whether it ever had an output.
+    size: bytes of it. at: when it was seen last. worker, incarnation: who had it last.
+    computed_at: when it had its last output; None: it never had one.
     """
 
     index: int
@@ -41,7 +41,7 @@ class Sight:
     shape: PartShape | None = None
     worker: str = ""
     incarnation: str = ""
-    computed: bool = False
+    computed_at: float | None = None
 
     @property
     def form(self) -> bytes:

@@ -51,12 +51,12 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Who had the beginning last, and when. computed: whether that had an output."""
+    """Who had the beginning last, and when. computed_at: of its last output; None: it had none."""
 
     worker: str
     incarnation: str
     at: float
-    computed: bool
+    computed_at: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +80,13 @@ def whereabouts(
         return Whereabouts(Reason.RESTARTED, detail, age_s)
     if moved and fleet.holds(seen.worker, digests[-1]):
         return Whereabouts(Reason.OTHER_WORKER, served.route, age_s)
-    left = _departure((seen.worker, served.worker), seen.at, digests, fleet)
+    # Who asked since then brought it back only with an output.
+    since = seen.at if seen.computed_at is None else seen.computed_at
+    left = _departure((seen.worker, served.worker), since, digests, fleet)
     if left is not None:
         detail = "by_another" if left.by_another else "by_own"
         return Whereabouts(Reason.EVICTED, detail, now - left.at)
-    if seen.computed:
+    if seen.computed_at is not None:
         reason = Reason.OTHER_WORKER if moved else Reason.UNEXPLAINED
         return Whereabouts(reason, served.route if moved else "", age_s)
     if age_s > MAX_COMPUTING_S:

@@ -204,6 +204,24 @@ def test_what_was_seen_and_is_not_in_a_cache_is_looked_for() -> None:
     assert scene.chat(prompt, has_cache=False).reason is Reason.CACHE_OFF
 
 
+def test_all_who_ask_at_once_for_what_was_evicted_are_told_of_it() -> None:
+    scene = Scene()
+    scene.chat([system(LONG), Q1])
+    scene.workers.left["w0", scene.chain.digests[0]] = Departure(scene.now + 0.5, by_another=False)
+    scene.asked([system(LONG), Q1])
+    assert scene.chat([system(LONG), Q1]).reason is Reason.EVICTED, "though its twin came behind it"
+    assert scene.chat([system(LONG), Q1]).reason is Reason.UNEXPLAINED, "it was computed again"
+
+
+def test_of_a_long_talk_that_came_at_once_every_part_is_known_to_be_computed() -> None:
+    scene = Scene()
+    talk = [system(LONG), *(user(f"Question {word} {LONG}") for word in "abcdefghijklmnopqrstuvwx")]
+    scene.chat(talk)
+    scene.now += 1000
+    finding = scene.chat([*talk[:12], user("Something else")], worker="w1", route="diverted")
+    assert (finding.reason, finding.worker) == (Reason.OTHER_WORKER, "w0")
+
+
 def test_a_prompt_whose_twin_is_still_computed_says_so() -> None:
     scene = Scene()
     scene.asked([system(LONG), Q1])
