@@ -29,6 +29,8 @@ from gateway.doctor.volatile import BLANK, Span, ValueClass
 SHORT = 8
 # A part is looked at so far; what lies behind counts in `form` only.
 MAX_CHARS = 32_768
+# A list of tools is read whole, as JSON, which takes 45 ms per MB: longer ones are not.
+MAX_TOOLS_CHARS = 65_536
 # Values, and blocks of so many characters, that are told apart.
 MAX_KEPT = 48
 BLOCK_CHARS = 64
@@ -156,7 +158,7 @@ class Shaper:
         )
 
     def _tools(self, part: PartText) -> tuple[bytes, ...]:
-        if part.role != "tools":
+        if part.role != "tools" or len(part.text) > MAX_TOOLS_CHARS:
             return ()
         try:
             tools = msgspec.json.decode(part.text)

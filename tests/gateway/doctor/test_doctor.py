@@ -82,6 +82,15 @@ def test_tools_in_another_order_with_other_keys_and_fewer_of_them_are_told_apart
         assert reason != "tools_changed" or finding.detail == f"0_added_{3 - len(others)}_removed"
 
 
+@pytest.mark.parametrize(("letters", "is_told"), [(60_000, True), (70_000, False)])
+def test_a_list_of_tools_is_taken_apart_to_a_size(letters: int, is_told: bool) -> None:
+    scene = Scene()
+    others, last = [tool("a"), tool("b")], tool("c", "x" * letters)
+    scene.chat([Q1], tools=[*others, last])
+    finding = scene.chat([Q1], tools=[*others[::-1], last])
+    assert (finding.reason is Reason.TOOL_ORDER) is is_told
+
+
 def test_another_list_of_tools_is_no_change_of_the_tools() -> None:
     scene = Scene()
     for names in ("abcdef", "ghijkl"):
