@@ -27,7 +27,7 @@ from gateway.doctor import spacing, volatile
 from gateway.doctor.volatile import BLANK, Span, ValueClass
 
 SHORT = 8
-# A part is looked at so far; what lies behind counts in `form` only.
+# A part is looked at so far; what lies behind counts as it is.
 MAX_CHARS = 32_768
 # A list of tools is read whole, as JSON, which takes 45 ms per MB: longer ones are not.
 MAX_TOOLS_CHARS = 65_536
@@ -124,16 +124,17 @@ class Shaper:
         if spans:
             unmarked = spacing.unmarked(bare) if has_marks else bare
             blank = _RUNS.sub(BLANK, spacing.squeezed(unmarked))[:window]
+        rest = self._rest(part)
         is_tools = part.role == "tools"
         is_long = part.static and not is_tools and len(blank) >= LONG_CHARS
         in_order = "{" in text or is_tools
         digest, role = self.digest, part.role
         return PartShape(
             form=digest(role, part.text if window is None else text[:window]),
-            spaced=digest(role, spaced),
-            plain=digest(role, plain),
-            masked=digest(role, blank),
-            bag=digest(role, *sorted(_WORDS.findall(bare))) if in_order else b"",
+            spaced=digest(role, spaced, *rest),
+            plain=digest(role, plain, *rest),
+            masked=digest(role, blank, *rest),
+            bag=digest(role, *sorted(_WORDS.findall(bare)), *rest) if in_order else b"",
             head=digest(role, "head", blank[:END_CHARS]) if is_long else b"",
             tail=digest(role, "tail", blank[-END_CHARS:]) if is_long else b"",
             values=self._values(text, spans),
@@ -145,6 +146,11 @@ class Shaper:
             num_odd=spacing.num_odd(text),
             window=window or 0,
         )
+
+    def _rest(self, part: PartText) -> tuple[str, ...]:
+        """A digest of what lies behind the characters that are looked at; of a plain text none."""
+        rest = part.text[MAX_CHARS:] if part.window is None else ""
+        return (self.digest(rest).hex(),) if rest else ()
 
     def _values(self, text: str, spans: Sequence[Span]) -> tuple[Value, ...]:
         return tuple(

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.doctor.doctor import DoctorSettings
 from gateway.doctor.finding import Finding, Reason
+from gateway.doctor.shape import MAX_CHARS
 from gateway.fleet.departures import Departure
 from tests.gateway.doctor.scene import ANSWER, LONG, Scene, system, tool, user
 
@@ -153,6 +154,19 @@ def test_talks_that_go_on_raise_no_alarm_whatever_they_share() -> None:
             finding = scene.chat(messages, cached=10_000)
             assert finding.reason is Reason.HIT or number == numbers[0]
             messages += [ANSWER, user(f"It was number {number}, as I told you.")]
+
+
+def test_what_differs_behind_all_that_is_looked_at_is_no_space() -> None:
+    common = LONG * 60
+    assert len(common) > MAX_CHARS
+    ends = "What of the oak?", "And of the elm?"
+    for make, reason in ((user, Reason.NEVER_SEEN), (system, Reason.TEMPLATE_DRIFT)):
+        scene = Scene()
+        scene.chat([make(common + ends[0]), Q1])
+        assert scene.chat([make(common + ends[1]), Q2]).reason is reason
+        stamped = [make(f"Turn {number}. {common}{ends[1]}") for number in (1, 2)]
+        scene.chat([stamped[0], Q1])
+        assert scene.chat([stamped[1], Q1]).reason is Reason.COUNTER
 
 
 def test_two_questions_that_differ_in_a_number_are_two_questions() -> None:
