@@ -17,9 +17,10 @@ SAMPLES = 360
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What happened since the sample before; None where nothing of the kind did."""
+    """What happened in the seconds since the sample before; None where nothing of the kind did."""
 
     at: float
+    seconds: float
     requests: int
     failed: int
     prompt_tokens: int
@@ -102,7 +103,8 @@ class History:
         ttft, tpot = _since(before.ttft, after.ttft), _since(before.tpot, after.tpot)
         of_first = [percentile(ttft, share) for share in (0.5, 0.95)]
         of_next = [percentile(tpot, share) for share in (0.5, 0.95)]
-        self._samples.append(Sample(after.at, *numbers, *of_first, *of_next))
+        seconds = after.at - before.at
+        self._samples.append(Sample(after.at, seconds, *numbers, *of_first, *of_next))
 
     def curves(self) -> Curves:
         """All that is kept."""
@@ -117,9 +119,9 @@ class History:
             ttft_p95=[one.ttft_p95 for one in samples],
             tpot_p50=[one.tpot_p50 for one in samples],
             tpot_p95=[one.tpot_p95 for one in samples],
-            requests_per_s=[one.requests / EVERY_S for one in samples],
-            failed_per_s=[one.failed / EVERY_S for one in samples],
-            tokens_per_s=[one.completion_tokens / EVERY_S for one in samples],
+            requests_per_s=[one.requests / one.seconds for one in samples],
+            failed_per_s=[one.failed / one.seconds for one in samples],
+            tokens_per_s=[one.completion_tokens / one.seconds for one in samples],
         )
 
 

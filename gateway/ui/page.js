@@ -14,10 +14,11 @@ function element(tag, content, kind) {
 }
 
 function number(value) { return value === null ? "–" : Math.round(value).toLocaleString("en"); }
+function rate(value) { return value < 10 ? value.toFixed(1) : number(value); }
 function percent(value) { return value === null ? "–" : (100 * value).toFixed(1) + " %"; }
 function seconds(value) {
   if (value === null) return "–";
-  if (value < 1) return (1000 * value).toPrecision(3) + " ms";
+  if (value < 0.9995) return (1000 * value).toPrecision(3) + " ms";
   return value < 100 ? value.toPrecision(3) + " s" : number(value) + " s";
 }
 function age(value) {
@@ -109,9 +110,9 @@ function drawCurves(curves) {
     put("chart-" + name, chart(ago, [["second", most], ["first", half]], highest(half, most), seconds));
     at("now-" + name).textContent = `p50 ${seconds(last(half))}, p95 ${seconds(last(most))}`;
   }
-  const rate = curves.requests_per_s, failed = curves.failed_per_s;
-  put("chart-rate", chart(ago, [["first", rate], ["second", failed]], highest(rate, failed), (v) => v.toPrecision(2)));
-  at("now-rate").textContent = rate.length ? `${last(rate).toFixed(1)}, failed ${last(failed).toFixed(1)}` : "–";
+  const ended = curves.requests_per_s, failed = curves.failed_per_s;
+  put("chart-rate", chart(ago, [["first", ended], ["second", failed]], highest(ended, failed), rate));
+  at("now-rate").textContent = ended.length ? `${rate(last(ended))}, failed ${rate(last(failed))}` : "–";
 }
 
 function drawWorkers(workers) {

@@ -65,6 +65,9 @@ async def test_the_page_asks_for_a_key_and_shows_the_numbers_as_text(
         assert not [one for one in tab.complaints if "401" not in one]
         await tab.value("[...document.querySelectorAll('button.link')].at(-1).click()")
         await tab.until("document.getElementById('life').innerText.includes('sent to w0')")
+        told = await tab.value("[0.5, 9, 100, 1500].map(rate).join(' ')")
+        assert told == "0.5 9.0 100 1,500"
+        assert await tab.value("[0.02, 0.9997, 120].map(seconds).join()") == "20.0 ms,1.00 s,120 s"
         await tab.size(360, 800)
         assert await tab.value("document.documentElement.scrollWidth") <= 360
 
