@@ -1,6 +1,7 @@
 """The last findings of each tenant, and how often each was made. Bounded.
 
-counts      by reason, since the start
+reasons     how often each was found, since the start
+counts      the same of one tenant
 findings    the last ones that are no hits, the newest first
 """
 
@@ -33,9 +34,13 @@ class _Tenant:
 
 
 class Recent:
-    """Tenants that were longest without a request are forgotten first."""
+    """Tenants that were longest without a request are forgotten first.
+
+    reasons: of all prompts, those of forgotten tenants too; only `note` writes it.
+    """
 
     def __init__(self) -> None:
+        self.reasons: Counter[Reason] = Counter()
         self._tenants: OrderedDict[str, _Tenant] = OrderedDict()
 
     def note(self, tenant: str, finding: Finding, now: float) -> Finding:
@@ -46,6 +51,7 @@ class Recent:
             if len(self._tenants) > MAX_TENANTS:
                 self._tenants.popitem(last=False)
         self._tenants.move_to_end(tenant)
+        self.reasons[finding.reason] += 1
         held.reasons[finding.reason] += 1
         if finding.reason is Reason.HIT:
             return finding

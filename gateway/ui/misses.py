@@ -47,14 +47,12 @@ def misses(recent: Recent | None, telemetry: Telemetry, now: float) -> Misses:
     """What the doctor found so far. Nothing of a prompt but places and classes."""
     if recent is None:
         return Misses(False, [], [])
-    prompts: Counter[str] = Counter()
     last: list[tuple[float, str, Noted]] = []
     for tenant in recent.tenants():
-        for reason, count in recent.counts(tenant).items():
-            prompts[reason.value] += count
         last += [(n.at, tenant, n) for n in islice(recent.findings(tenant), _OF_EACH)]
     tokens = _uncached(telemetry)
-    reasons = [ReasonRow(reason, count, tokens[reason]) for reason, count in prompts.items()]
+    found = [(reason.value, count) for reason, count in recent.reasons.items()]
+    reasons = [ReasonRow(reason, count, tokens[reason]) for reason, count in found]
     reasons.sort(key=lambda row: (-row.uncached_tokens, -row.prompts, row.reason))
     newest = nlargest(MAX_FINDINGS, last, key=lambda one: one[0])
     return Misses(True, reasons, [_row(tenant, noted, now) for _, tenant, noted in newest])

@@ -14,6 +14,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gateway.config import GatewayConfig, WorkerConfig
+from gateway.doctor.finding import Finding, Reason
+from gateway.doctor.recent import MAX_TENANTS, Recent
 from gateway.fleet.workers import Fleet
 from gateway.telemetry.lives import MAX_DEPTH
 from gateway.telemetry.metrics import Subject, Telemetry
@@ -21,6 +23,7 @@ from gateway.tenancy.keys import digest_of
 from gateway.tenant_config import AdminConfig, TenantConfig
 from gateway.ui.fleet import Crew
 from gateway.ui.history import History
+from gateway.ui.misses import ReasonRow, misses
 from gateway.ui.routes import POLICY
 from gateway.ui.state import FRESH_S, Sources, State
 from gateway.ui.tenants import TenantRow, tenant_table
@@ -229,3 +232,11 @@ def test_waiting_requests_are_not_running_and_refusals_are_counted_apart() -> No
     table = tenant_table(telemetry, {("acme", "tiny"): 1})
     assert table.count == 1
     assert table.rows == [TenantRow("acme", 2, 1, 0, 1, 1, 0, 0, 0)]
+
+
+def test_prompts_of_tenants_that_were_forgotten_still_count() -> None:
+    telemetry, recent = Telemetry(CollectorRegistry(), Clock()), Recent()
+    for number in range(2 * MAX_TENANTS):
+        recent.note(f"t{number}", Finding(Reason.TIMESTAMP), 1.0)
+    assert len(recent.tenants()) == MAX_TENANTS
+    assert misses(recent, telemetry, 2.0).reasons == [ReasonRow("timestamp", 2 * MAX_TENANTS, 0)]
