@@ -1,15 +1,17 @@
-"""The door for Prometheus: a few threads, all there from the start, answer whoever scrapes."""
+"""The door for Prometheus: a few threads, all there from the start, answer whoever scrapes.
+
+The worker's end waits for none of them: who says nothing, or reads nothing, has one for a while.
+"""
 
 from __future__ import annotations
 
 import socket
+from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
-
-from worker.threads import started
 
 _NUM_THREADS = 2
 _TIMEOUT_S = 10.0
@@ -27,16 +29,21 @@ class _Quiet(WSGIRequestHandler):
 class _Server(WSGIServer):
     """Hands each connection to a thread. Starting one for it can hang where memory is short."""
 
-    daemon_threads = True
-
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], registry: CollectorRegistry) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Quiet)
-        self._pool = started(_NUM_THREADS)
+        self.set_app(make_wsgi_app(registry))
+        self._taken: SimpleQueue[tuple[Any, Any]] = SimpleQueue()
+        for work in (self.serve_forever, *[self._answer_all] * _NUM_THREADS):
+            Thread(target=work, name="metrics", daemon=True).start()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """It is answered beside the loop that accepts."""
-        self._pool.submit(self._answer, request, client_address)
+        self._taken.put((request, client_address))
+
+    def _answer_all(self) -> None:
+        while True:
+            self._answer(*self._taken.get())
 
     def _answer(self, request: Any, client_address: Any) -> None:
         try:
@@ -48,8 +55,9 @@ class _Server(WSGIServer):
 
 
 def serve_metrics(host: str, port: int, registry: CollectorRegistry) -> int:
-    """Returns the port at which the metrics are from now on. Raises OSError when it is taken."""
-    server = _Server((host, port))
-    server.set_app(make_wsgi_app(registry))
-    Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    """Returns the port at which the metrics are from now on. Raises OSError when it is taken.
+
+    host: as in an address, one of IPv6 in brackets.
+    """
+    server = _Server((host.strip("[]"), port), registry)
     return int(server.server_address[1])

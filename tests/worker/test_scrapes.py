@@ -6,18 +6,35 @@ import socket
 import threading
 
 import httpx
+import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from worker.scrapes import serve_metrics
 
 
-def test_scrapes_are_answered_by_threads_that_were_there() -> None:
+def counted() -> CollectorRegistry:
     registry = CollectorRegistry()
     Counter("trees", "Seen.", registry=registry).inc(3)
-    port = serve_metrics("127.0.0.1", 0, registry)
-    before = threading.active_count()
+    return registry
+
+
+def test_scrapes_are_answered_by_threads_that_were_there() -> None:
+    before = set(threading.enumerate())
+    port = serve_metrics("127.0.0.1", 0, counted())
+    served = set(threading.enumerate())
     with socket.create_connection(("127.0.0.1", port)):  # one that says nothing
         for _ in range(5):
             answer = httpx.get(f"http://127.0.0.1:{port}/metrics")
             assert "trees_total 3.0" in answer.text
-            assert threading.active_count() == before
+            assert set(threading.enumerate()) <= served
+        assert all(thread.daemon for thread in served - before), "the worker's end waits for none"
+
+
+def test_an_address_of_ipv6_is_one_to_scrape() -> None:
+    try:
+        port = serve_metrics("[::1]", 0, counted())
+    except OSError as error:
+        if socket.has_ipv6 and not isinstance(error, socket.gaierror):
+            pytest.skip(f"no IPv6 here: {error}")
+        raise
+    assert "trees_total 3.0" in httpx.get(f"http://[::1]:{port}/metrics").text
