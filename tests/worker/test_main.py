@@ -55,8 +55,10 @@ async def test_what_a_worker_hands_back_on_sigterm_goes_on_where_it_stood(
     assert (hello.max_running_sequences, hello.max_waiting_sequences) == (1, 1024)
     endless = pb.Stopping(max_tokens=1000, ignore_eos=True)
     await client.submit(1, text=PROMPT, stopping=endless)
+    while not client.tokens.get((1, 0)):  # of two that wait, the shorter would begin
+        await client.take()
     await client.submit(2, text="Never begun.", stopping=endless)
-    while len(client.tokens.get((1, 0), [])) < 5 or not client.last.load.waiting_sequences:
+    while len(client.tokens[1, 0]) < 5 or not client.last.load.waiting_sequences:
         assert not client.ends
         await client.take()
     process.send_signal(signal.SIGTERM)

@@ -120,12 +120,13 @@ def test_a_line_that_says_nothing_is_named(tmp_path: Path) -> None:
         of("openai-log", trace(tmp_path, bad))
     with pytest.raises(LoadTestError, match="line 1: 'input_length' is missing"):
         of("trace", trace(tmp_path, [{"hash_ids": [1], "timestamp": 0}]))
-    for row, said in (
+    told: list[tuple[dict[str, object], str]] = [
         ({"messages": None}, "line 1: neither messages"),
         ({"messages": ["x"]}, "line 1: messages is no list of objects"),
         ({"prompt": {}}, "line 1: prompt is neither"),
         ({"prompt": "x", "ts": "noon"}, "line 1: its time is 'noon'"),
-    ):
+    ]
+    for row, said in told:
         with pytest.raises(LoadTestError, match=said):
             of("openai-log", trace(tmp_path, [row]))
     cut = tmp_path / "cut.gz"
