@@ -228,6 +228,9 @@ async def served(config: GatewayConfig, admin: socket.socket | None = None) -> A
         try:
             yield live
         finally:
+            # A gateway that leaves keeps idle connections for a second.
+            await http.aclose()
+            await openai.close()
             await leave()
 
 
