@@ -13,6 +13,7 @@ import grpc.aio
 from proto import worker_pb2 as pb
 from proto import worker_pb2_grpc
 from tests.worker.chain import VOCAB, ChainRunner
+from tests.worker.loaded import tokenizer_of
 from worker.cache.interface import PrefixCache
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
@@ -25,7 +26,6 @@ from worker.scheduler import Scheduler, SchedulerLimits
 from worker.sequence import pack_tokens, unpack_tokens
 from worker.service import Service
 from worker.text.chat import ChatTemplate
-from worker.text.tokenizer import Tokenizer
 from worker.wire import Identity
 
 PAGES, SIZE, MAX_LEN = 256, 4, 512
@@ -38,7 +38,7 @@ class Worker:
     def __init__(
         self, folder: Path, make_cache: Callable[[PagePool], PrefixCache] = RadixCache
     ) -> None:
-        self.tokenizer = Tokenizer.load(folder)
+        self.tokenizer = tokenizer_of(folder)
         template = ChatTemplate.load(folder, self.tokenizer, MAX_LEN)
         self.intake = Intake(self.tokenizer, template, MAX_LEN, random.Random(0))
         self.service = Service(self.intake, self.tokenizer, ServiceLimits(8, 24))

@@ -14,6 +14,7 @@ import torch
 import transformers as t
 
 from tests.worker.desk import Record
+from tests.worker.loaded import tokenizer_of
 from worker.assembly import Plan, make_intake, make_runner, make_scheduler
 from worker.config import WorkerConfig
 from worker.engine import Engine
@@ -22,7 +23,6 @@ from worker.live import ServiceLimits
 from worker.service import Service
 from worker.submission import NamedBoundary, Output, PairInput, Prompt, Submission, Usage, Want
 from worker.tasks import sizes_for, trade_of
-from worker.text.tokenizer import Tokenizer
 
 QWEN: dict[str, Any] = {
     "hidden_size": 64,
@@ -51,7 +51,7 @@ class Answers(Record):
 
 def plan_of(folder: Path, **settings: Any) -> Plan:
     config = WorkerConfig(model=str(folder), kv_memory="6_144 tokens", **settings)
-    tokenizer = Tokenizer.load(folder)
+    tokenizer = tokenizer_of(folder)
     trade = trade_of(config, folder, tokenizer)
     return Plan(config, folder, sizes_for(config, folder, trade.kind), trade, tokenizer)
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.worker.loaded import tokenizer_of
 from tests.worker.text.vocabularies import sentencepiece, vocabulary, write_folder
 from worker.choice import Choice
 from worker.errors import InvalidRequest
@@ -24,7 +25,7 @@ THE = vocabulary()["▁the"]
 def vocabularies(smollm2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Tokenizer]:
     """Byte level; and byte fallback, which drops the space in front of a text."""
     folder = write_folder(tmp_path_factory.mktemp("pieces"), sentencepiece(metaspace=True))
-    return [Tokenizer.load(smollm2_folder), Tokenizer.load(folder)]
+    return [tokenizer_of(smollm2_folder), Tokenizer.load(folder)]
 
 
 def opened(tokenizer: Tokenizer, rules: StopRules, behind_text: bool) -> Choice:

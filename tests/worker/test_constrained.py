@@ -24,6 +24,7 @@ from tests.worker.grammar.weak import (
     schema,
     seeded,
 )
+from tests.worker.loaded import tokenizer_of
 from tests.worker.text.vocabularies import sentencepiece, write_folder
 from worker.cache.scope import CacheScope
 from worker.errors import InvalidRequest
@@ -45,7 +46,7 @@ LANGUAGES = {
 
 @pytest.fixture(scope="module")
 def tokenizer(smollm2_folder: Path) -> Tokenizer:
-    return Tokenizer.load(smollm2_folder)
+    return tokenizer_of(smollm2_folder)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from tests.worker.desk import Record, resumed, told
 from tests.worker.grammar.languages import SCHEMAS, json_schema
 from tests.worker.grammar.weak import WARM, WeakRunner, choices, lark, regex
+from tests.worker.loaded import tokenizer_of
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
 from worker.engine import Engine, StepReport
@@ -126,7 +127,7 @@ class House:
 
 @pytest.fixture(scope="module")
 def tokenizer(smollm2_folder: Path) -> Tokenizer:
-    return Tokenizer.load(smollm2_folder)
+    return tokenizer_of(smollm2_folder)
 
 
 @pytest.fixture(scope="module")

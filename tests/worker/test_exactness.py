@@ -18,9 +18,9 @@ from transformers import AutoModelForCausalLM
 
 from kernels.interface import AttentionBatch
 from tests.worker.lab import Lab, Setting, load_member
+from tests.worker.loaded import tokenizer_of
 from tests.worker.prompts import PLAIN
 from worker.model.interface import Model
-from worker.text.tokenizer import Tokenizer
 
 NEW_TOKENS = 16
 SLOW = pytest.mark.slow
@@ -30,7 +30,7 @@ UNDER_PRESSURE = [0, 11, 20, 30, 38, 12, 13, 14, 15, 16]
 
 @pytest.fixture(scope="module")
 def prompts(smollm2_folder: Path) -> list[list[int]]:
-    tokenizer = Tokenizer.load(smollm2_folder)
+    tokenizer = tokenizer_of(smollm2_folder)
     prompts = [tokenizer.encode(text) for text in PLAIN]
     assert len(prompts) == 50
     return prompts

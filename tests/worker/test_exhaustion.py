@@ -19,6 +19,7 @@ import gateway.threads
 import worker.threads
 from tests.worker.chain import ChainRunner
 from tests.worker.desk import Desk, Record
+from tests.worker.loaded import tokenizer_of
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
 from worker.engine import Engine
@@ -82,7 +83,7 @@ class Short(Desk):
 
 @pytest.fixture(scope="module")
 def tokenizer(smollm2_folder: Path) -> Tokenizer:
-    return Tokenizer.load(smollm2_folder)
+    return tokenizer_of(smollm2_folder)
 
 
 @pytest.fixture

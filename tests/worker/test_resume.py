@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.worker.chain import VOCAB, DrawingRunner
 from tests.worker.desk import Desk, resumed, told
 from tests.worker.lab import Lab, Setting, load_member
+from tests.worker.loaded import tokenizer_of
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
 from worker.errors import ContextLengthExceeded, InvalidRequest, RequestFailed
@@ -43,7 +44,7 @@ Ends = dict[int, list[Usage | RequestFailed]]
 
 @pytest.fixture(scope="module")
 def tokenizer(smollm2_folder: Path) -> Tokenizer:
-    return Tokenizer.load(smollm2_folder)
+    return tokenizer_of(smollm2_folder)
 
 
 @pytest.fixture(scope="module")

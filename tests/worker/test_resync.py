@@ -15,13 +15,13 @@ import pytest
 
 from proto import worker_pb2 as pb
 from tests.worker.door import CacheView, Client, Worker
+from tests.worker.loaded import tokenizer_of
 from worker.cache.boundaries import BoundaryEvent, BoundaryTags
 from worker.engine import Load
 from worker.intake import Intake
 from worker.link import Outgoing, WorkerState
 from worker.live import ServiceLimits
 from worker.service import Service
-from worker.text.tokenizer import Tokenizer
 
 
 class BusyCache(threading.Thread):
@@ -53,7 +53,7 @@ class BusyCache(threading.Thread):
 
 @pytest.fixture(scope="module")
 def service(smollm2_folder: Path) -> Service:
-    tokenizer = Tokenizer.load(smollm2_folder)
+    tokenizer = tokenizer_of(smollm2_folder)
     intake = Intake(tokenizer, None, 100, random.Random(0))
     return Service(intake, tokenizer, ServiceLimits(8, 24))
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.worker.chain import ChainRunner
 from tests.worker.desk import Desk, Record
+from tests.worker.loaded import tokenizer_of
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
 from worker.errors import Draining, InvalidRequest
@@ -82,7 +83,7 @@ class Board(Desk):
 
 @pytest.fixture(scope="module")
 def board(smollm2_folder: Path) -> Callable[[], Board]:
-    tokenizer = Tokenizer.load(smollm2_folder)
+    tokenizer = tokenizer_of(smollm2_folder)
     return lambda: Board(tokenizer)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker.loaded import tokenizer_of
 from worker.cache.scope import CacheScope
 from worker.progress import Progress
 from worker.request import FinishReason, Sampling, Stopping
@@ -18,7 +19,7 @@ CHAT = Submission(1, ChatInput(b"[]"))
 
 @pytest.fixture(scope="module")
 def tokenizer(smollm2_folder: Path) -> Tokenizer:
-    return Tokenizer.load(smollm2_folder)
+    return tokenizer_of(smollm2_folder)
 
 
 def stream(tokenizer: Tokenizer, rules: StopRules, n: int = 1) -> RequestStream:

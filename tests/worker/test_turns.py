@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from tests.worker.chain import VOCAB, DrawingRunner
 from tests.worker.desk import Desk, Record, Told, resumed, told
 from tests.worker.lab import Lab, Setting, load_member
+from tests.worker.loaded import tokenizer_of
 from tests.worker.talk import assistant, chat_input, user
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
@@ -38,7 +39,7 @@ NUM_TOKENS = 16
 
 @pytest.fixture(scope="module")
 def tokenizer(smollm2_folder: Path) -> Tokenizer:
-    return Tokenizer.load(smollm2_folder)
+    return tokenizer_of(smollm2_folder)
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from loadtest.load.kinds import KINDS, chosen, parameters
 from loadtest.load.prompt import Conversation, with_answers
 from loadtest.words import WORDS, block, text
 from tests.loadtest.load.server import words_of
+from tests.worker.loaded import tokenizer_of
 from worker.text.tokenizer import Tokenizer
 
 MADE = [name for name in KINDS if name not in ("trace", "openai-log")]
@@ -51,7 +52,7 @@ def test_conversations_have_names_of_their_own_and_turns_in_order(name: str) -> 
 
 @pytest.fixture(scope="module")
 def tokenizer(smollm2_folder: Path) -> Tokenizer:
-    return Tokenizer.load(smollm2_folder)
+    return tokenizer_of(smollm2_folder)
 
 
 def test_a_word_is_a_token_of_the_small_model(tokenizer: Tokenizer) -> None:

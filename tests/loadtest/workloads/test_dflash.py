@@ -8,8 +8,8 @@ import pytest
 
 from loadtest.long_context import FACTS, Reader, Room, haystack, stretched
 from loadtest.workloads.dflash import DENSE, EIGHT, SPARSE, Point, Shape, advice, draw, report
+from tests.worker.loaded import tokenizer_of
 from worker.model.formats import Formats
-from worker.text.tokenizer import Tokenizer
 
 
 def point(length: int, variant: str, step_s: float, recalled: int = 7) -> Point:
@@ -44,7 +44,7 @@ def test_the_picture_is_written(tmp_path: Path) -> None:
 
 
 def test_every_fact_is_told_within_the_text(smollm2_folder: Path) -> None:
-    tokenizer = Tokenizer.load(smollm2_folder)
+    tokenizer = tokenizer_of(smollm2_folder)
     text = haystack(tokenizer, 3000)
     assert len(text.ids) == 3000
     for fact, answer in FACTS.items():
@@ -52,7 +52,7 @@ def test_every_fact_is_told_within_the_text(smollm2_folder: Path) -> None:
 
 
 def test_a_full_budget_reads_like_dense_and_a_small_one_does_not(smollm2_folder: Path) -> None:
-    text = haystack(Tokenizer.load(smollm2_folder), 320).ids
+    text = haystack(tokenizer_of(smollm2_folder), 320).ids
     with stretched(smollm2_folder, 9000) as folder:
         reader = Reader(folder, Room(320, copies=1), Formats(sketched_keys=True))
         reader.extend(text[:310])

@@ -10,6 +10,7 @@ import pytest
 
 from tests.worker.grammar.languages import HEAVY, SCHEMAS, json_schema, many_properties
 from tests.worker.grammar.weak import choices, lark, regex
+from tests.worker.loaded import tokenizer_of
 from worker.errors import InvalidRequest
 from worker.grammar.compiler import Compiler
 from worker.grammar.matcher import Matcher
@@ -20,7 +21,7 @@ from worker.text.tokenizer import Tokenizer
 
 @pytest.fixture(scope="module")
 def tokenizer(smollm2_folder: Path) -> Tokenizer:
-    return Tokenizer.load(smollm2_folder)
+    return tokenizer_of(smollm2_folder)
 
 
 @pytest.fixture(scope="module")

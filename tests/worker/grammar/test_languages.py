@@ -11,6 +11,7 @@ import pytest
 
 from tests.worker.grammar.languages import CHOICES, HEAVY, REFUSED, REGEXES, SCHEMAS, json_schema
 from tests.worker.grammar.weak import Bench, Weak, asked, choices, regex, seeded
+from tests.worker.loaded import tokenizer_of
 from worker.errors import InvalidRequest
 from worker.grammar.compiler import Compiler
 from worker.request import FinishReason
@@ -22,7 +23,7 @@ DRAWS = 8
 
 @pytest.fixture(scope="module")
 def tokenizer(smollm2_folder: Path) -> Tokenizer:
-    return Tokenizer.load(smollm2_folder)
+    return tokenizer_of(smollm2_folder)
 
 
 @pytest.fixture(scope="module")

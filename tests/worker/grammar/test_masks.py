@@ -10,6 +10,7 @@ import pytest
 
 from tests.worker.grammar.languages import SCHEMAS, json_schema
 from tests.worker.grammar.weak import Bench, Weak, asked, choices, regex, seeded
+from tests.worker.loaded import tokenizer_of
 from worker.errors import InternalError
 from worker.grammar.compiler import Compiler
 from worker.grammar.masks import Masks
@@ -39,7 +40,7 @@ class HeldMasks(Masks):
 
 @pytest.fixture(scope="module")
 def tokenizer(smollm2_folder: Path) -> Tokenizer:
-    return Tokenizer.load(smollm2_folder)
+    return tokenizer_of(smollm2_folder)
 
 
 @pytest.fixture(scope="module")

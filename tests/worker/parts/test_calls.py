@@ -13,6 +13,7 @@ import pytest
 
 from tests.worker.desk import Record
 from tests.worker.grammar.weak import WARM
+from tests.worker.loaded import tokenizer_of
 from tests.worker.test_constrained_service import GatedCompiler, House
 from worker.request import FinishReason
 from worker.sequence import pack_tokens
@@ -82,7 +83,7 @@ def parted(outputs: Sequence[Output], choice: int = 0) -> Parted:
 
 @pytest.fixture(scope="module")
 def tokenizer(smollm2_folder: Path) -> Tokenizer:
-    return Tokenizer.load(smollm2_folder)
+    return tokenizer_of(smollm2_folder)
 
 
 @pytest.fixture(params=[SOURCE, THINKS], ids=["plain", "thinks"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.worker.loaded import tokenizer_of
 from worker.errors import InvalidRequest
 from worker.grammar.compiler import Compiler
 from worker.parts.formats import FORMATS, TOLD, CallFormat
@@ -67,7 +68,7 @@ class Tongue:
 
 @pytest.fixture(scope="module")
 def tokenizer(smollm2_folder: Path) -> Tokenizer:
-    return Tokenizer.load(smollm2_folder)
+    return tokenizer_of(smollm2_folder)
 
 
 @pytest.fixture(scope="module")

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from proto.program import Gen, Message, Node, Text, Variable
+from tests.worker.loaded import tokenizer_of
 from worker.programs.beginning import beginning_of
 from worker.programs.tape import Tape, Writer, packed
 from worker.submission import NamedBoundary, Unit
 from worker.text.chat import ChatTemplate
-from worker.text.tokenizer import Tokenizer
 
 FRONT = "Once upon a time there was a tree, and nobody knew its name. " * 4
 
 
 @pytest.fixture(scope="module")
 def writer(smollm2_folder: Path) -> Writer:
-    tokenizer = Tokenizer.load(smollm2_folder)
+    tokenizer = tokenizer_of(smollm2_folder)
     return Writer(tokenizer, ChatTemplate.load(smollm2_folder, tokenizer), 1000)
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM
 
+from tests.worker.loaded import tokenizer_of
 from tests.worker.programs.bench import Bench, Node, greedy
 from tests.worker.programs.chat_plain import ChatPlain
 from tests.worker.programs.plain import Plain
 from worker.model.loading import LoadOptions, load
 from worker.text.chat import ChatTemplate
-from worker.text.tokenizer import Tokenizer
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -34,7 +34,7 @@ async def test_an_example_gives_what_a_plain_interpreter_gives(
     name: str, smollm2_folder: Path
 ) -> None:
     program = graph_of(name)
-    tokenizer = Tokenizer.load(smollm2_folder)
+    tokenizer = tokenizer_of(smollm2_folder)
     template = ChatTemplate.load(smollm2_folder, tokenizer)
     modules = AutoModelForCausalLM.from_pretrained(smollm2_folder).eval()
     if any(node["op"] == "message" for node in program):

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from gateway.http.programs.prompts import prompts_of
 from proto.program import Node as ReadNode
+from tests.worker.loaded import tokenizer_of
 from tests.worker.programs.bench import Bench, Node, tiny
 from tests.worker.programs.chat_plain import ChatPlain
 from tests.worker.programs.drawn import FORKED_CHAT, METHODS, chats, programs
@@ -49,7 +50,7 @@ class Both:
 
 @pytest.fixture(scope="module")
 def both(smollm2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Both:
-    tokenizer = Tokenizer.load(smollm2_folder)
+    tokenizer = tokenizer_of(smollm2_folder)
     modules, model = tiny(tokenizer.vocab_size, tmp_path_factory.mktemp("tiny"))
     return Both(model, modules, tokenizer, smollm2_folder)
 

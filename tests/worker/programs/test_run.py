@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker.loaded import tokenizer_of
 from tests.worker.programs.bench import Bench, fork, gen, select, text, tiny, var
 from worker.errors import SessionLost
 from worker.model.interface import Model
@@ -25,7 +26,7 @@ class Both:
 def both(smollm2_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Both:
     """A tiny random model with the real tokenizer's vocabulary."""
     folder = tmp_path_factory.mktemp("tiny")
-    tokenizer = Tokenizer.load(smollm2_folder)
+    tokenizer = tokenizer_of(smollm2_folder)
     _, model = tiny(tokenizer.vocab_size, folder)
     return Both(model, tokenizer)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.worker.loaded import tokenizer_of
 from worker.errors import InvalidRequest
 from worker.text.chat import ChatTemplate
 from worker.text.template import Template
@@ -54,7 +55,7 @@ TEMPLATES = {
 
 @pytest.fixture(scope="module")
 def tokenizer(smollm2_folder: Path) -> Tokenizer:
-    return Tokenizer.load(smollm2_folder)
+    return tokenizer_of(smollm2_folder)
 
 
 def with_template(tokenizer: Tokenizer, name: str) -> ChatTemplate:

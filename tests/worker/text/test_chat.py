@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
+from tests.worker.loaded import tokenizer_of
 from tests.worker.text.vocabularies import sentencepiece, write_folder
 from worker.errors import ChatUnsupported, InvalidRequest
 from worker.text.chat import ChatTemplate
@@ -61,7 +62,7 @@ PLAIN_TEMPLATE = (
 
 @pytest.fixture(scope="module")
 def tokenizer(smollm2_folder: Path) -> Tokenizer:
-    return Tokenizer.load(smollm2_folder)
+    return tokenizer_of(smollm2_folder)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 
+from tests.worker.loaded import tokenizer_of
 from tests.worker.text.vocabularies import sentencepiece, spelled, vocabulary, write_folder
 from worker.text.detokenizer import Detokenizer
 from worker.text.tokenizer import Tokenizer
@@ -18,7 +19,7 @@ VOCABULARY = vocabulary()
 
 @pytest.fixture(scope="module")
 def smollm2(smollm2_folder: Path) -> Tokenizer:
-    return Tokenizer.load(smollm2_folder)
+    return tokenizer_of(smollm2_folder)
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker.loaded import tokenizer_of
 from tests.worker.text.vocabularies import sentencepiece, write_folder
 from worker.errors import InvalidRequest, ModelUnavailable
 from worker.text.pairs import INSTRUCTION, TokenizerPairs, YesNoPairs
@@ -12,7 +13,7 @@ from worker.text.tokenizer import Tokenizer
 
 @pytest.fixture(scope="module")
 def smollm2(smollm2_folder: Path) -> Tokenizer:
-    return Tokenizer.load(smollm2_folder)
+    return tokenizer_of(smollm2_folder)
 
 
 def test_the_documents_of_a_query_share_all_in_front_of_them(smollm2: Tokenizer) -> None:

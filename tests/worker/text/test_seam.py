@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.worker.loaded import tokenizer_of
 from tests.worker.talk import Message, Talk, assistant, chat_input, ids_of, user
 from tests.worker.text.vocabularies import sentencepiece, vocabulary, write_folder
 from worker.errors import InvalidRequest
@@ -272,7 +273,7 @@ def test_the_same_words_twice_in_a_chat_have_the_ids_of_each_time(talks: Talks) 
 
 @pytest.fixture(scope="module")
 def smollm2(smollm2_folder: Path) -> Callable[[], Talk]:
-    tokenizer = Tokenizer.load(smollm2_folder)
+    tokenizer = tokenizer_of(smollm2_folder)
     return lambda: Talk.of(smollm2_folder, tokenizer)
 
 

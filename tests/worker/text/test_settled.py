@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.worker.loaded import tokenizer_of
 from tests.worker.text.vocabularies import sentencepiece, write_folder
 from worker.text.settled import MARGIN, settled
 from worker.text.tokenizer import Tokenizer
@@ -16,7 +17,7 @@ FOX = "The quick brown fox jumps over the lazy dog. "
 
 @pytest.fixture(scope="module")
 def smollm2(smollm2_folder: Path) -> Tokenizer:
-    return Tokenizer.load(smollm2_folder)
+    return tokenizer_of(smollm2_folder)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models
 
+from tests.worker.loaded import tokenizer_of
 from tests.worker.text.vocabularies import sentencepiece, spelled, vocabulary, write_folder
 from worker.errors import ModelUnavailable
 from worker.text.tokenizer import Tokenizer, UnknownTokenId
@@ -22,7 +23,7 @@ KNOWN = json.loads(Path(__file__).with_name("smollm2_ids.json").read_text("utf-8
 
 @pytest.fixture(scope="module")
 def smollm2(smollm2_folder: Path) -> Tokenizer:
-    return Tokenizer.load(smollm2_folder)
+    return tokenizer_of(smollm2_folder)
 
 
 @pytest.fixture(scope="module")
