@@ -37,7 +37,18 @@ static void gather(const struct request *a, struct job *j, const struct row *row
     }
 }
 
-/* Finds the tiles of a step that [row->lo, row->hi) sees, and those of the step behind it. */
+/* Tile t of what is taken behind a step: of its next step, or of the first one of `j->then`. */
+INLINE const block *next_tile(const struct request *a, const struct job *j, const struct row *row,
+                              int step, int t, int head) {
+    int tile = (step + 1) * TILES + t;
+    if (tile * LANES >= row->hi && j->then) {
+        row = j->then;
+        tile = row->lo / STEP * TILES + t;
+    }
+    return a->pool + block_of(a, row->table, min_of(tile, (row->hi - 1) / LANES), head);
+}
+
+/* Finds the tiles of a step that [row->lo, row->hi) sees, and those that are taken behind it. */
 static void locate(const struct request *a, struct job *j, const struct row *row, int step,
                    int head, struct step *s) {
     int start = step * STEP;
@@ -48,12 +59,9 @@ static void locate(const struct request *a, struct job *j, const struct row *row
         for (int t = 0; t < TILES; t++) s->tile[t] = s->next[t] = &j->local[t];
         return;
     }
-    for (int t = s->first; t < s->end; t++) {
-        int tile = step * TILES + t, next = tile + TILES;
-        s->tile[t] = a->pool + block_of(a, row->table, tile, head);
-        s->next[t] = next * LANES < row->hi ? a->pool + block_of(a, row->table, next, head)
-                                            : s->tile[t];
-    }
+    for (int t = s->first; t < s->end; t++)
+        s->tile[t] = a->pool + block_of(a, row->table, step * TILES + t, head);
+    for (int t = 0; t < TILES; t++) s->next[t] = next_tile(a, j, row, step, t, head);
 }
 
 /* Whether another row has the positions [from, to) in the same pages. */
@@ -135,6 +143,7 @@ static void job_task(const void *context, int64_t i) {
     int n = load_job(w, &j, i);
     for (int from = 0, end; from < n; from = end) {
         end = kin_end(w->request, &j, from, n);
+        j.then = end < n ? &j.row[end] : NULL;
         for (int64_t split = 0; split < w->splits; split++) {
             run_split(w->request, &j, from, end, split, (int)(i / w->jobs));
             for (int r = from; r < end; r++) fold(&j.total[r], &j.run[r]);
@@ -151,6 +160,7 @@ static void split_task(const void *context, int64_t i) {
     int n = load_job(w, &j, job);
     for (int from = 0, end; from < n; from = end) {
         end = kin_end(w->request, &j, from, n);
+        j.then = end < n ? &j.row[end] : NULL;
         run_split(w->request, &j, from, end, i % w->splits, (int)(job / w->jobs));
     }
     memcpy(w->parts + i * JOB_ROWS, j.run, n * sizeof *j.run);

@@ -43,6 +43,7 @@ struct job {
     struct sums run[JOB_ROWS], total[JOB_ROWS];
     struct row row[JOB_ROWS];
     float softcap;
+    const struct row *then; /* taken behind the rows at hand, or NULL */
     block local[TILES]; /* of page sizes that are no multiple of 16 */
     const int32_t *local_table;
     int local_step;
@@ -53,6 +54,18 @@ struct step {
     const block *tile[TILES], *next[TILES];
     int first, end;
 };
+
+/* Keys of the next step's first tile, its values, keys of its second tile, and so on. As lines are
+ * asked for at an even pace memory never waits, and arithmetic never waits for room to ask. */
+INLINE const element *half_of(const struct step *s, int half) {
+    const block *tile = s->next[half / 2];
+    return half % 2 ? tile->values[0] : tile->keys[0];
+}
+
+/* Asks for the line of which 16 elements are a part, once a line. */
+INLINE void fetch16(const element *half, int index) {
+    if (index * sizeof(element) % 4 == 0) FETCH(half + index * LANES);
+}
 
 INLINE void clear(struct sums *s) {
     memset(s->acc, 0, sizeof s->acc);
@@ -70,9 +83,11 @@ INLINE void fold(struct sums *total, const struct sums *run) {
     total->max = max;
 }
 
-/* weight[r][16 t + lane] = query[r] . key for the tiles [t, t + tiles). */
+/* weight[r][16 t + lane] = query[r] . key for the tiles [t, t + tiles). Four of them together leave
+ * the fetching of half 3 to `soften`, tile by tile each fetches one. */
 INLINE void scores(const int rows, const int tiles, const struct step *s, int t, int ahead,
                    float (*query)[HEAD_DIM], float (*weight)[STEP]) {
+    const int halves = tiles == TILES ? TILES - 1 : 1;
     v16 dot[MOST_ROWS][TILES];
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
@@ -82,9 +97,10 @@ INLINE void scores(const int rows, const int tiles, const struct step *s, int t,
     for (int d = 0; d < HEAD_DIM; d++) {
         v16 key[TILES];
 #pragma GCC unroll 4
-        for (int i = 0; i < tiles; i++) {
-            key[i] = read16(s->tile[t + i]->keys[d]);
-            if (ahead && d * sizeof(element) % 4 == 0) FETCH(s->next[t + i]->keys[d]);
+        for (int i = 0; i < tiles; i++) key[i] = read16(s->tile[t + i]->keys[d]);
+        if (ahead) {
+#pragma GCC unroll 4
+            for (int i = 0; i < halves; i++) fetch16(half_of(s, t + i), d);
         }
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++)
@@ -107,8 +123,8 @@ INLINE void scores(const int rows, const int tiles, const struct step *s, int t,
 }
 
 /* acc[r][from..from + 16 n) += sum over lanes [lo, hi) in order of weight[r][lane] * value[lane]. */
-INLINE void add_values(const int rows, const int n, const block *tile, const block *next, int from,
-                       int lo, int hi, const float *weight, struct sums *run) {
+INLINE void add_values(const int rows, const int n, const block *tile, const element *next,
+                       int from, int lo, int hi, const float *weight, struct sums *run) {
     v16 sum[MOST_ROWS][4];
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
@@ -120,7 +136,7 @@ INLINE void add_values(const int rows, const int n, const block *tile, const blo
         for (int i = 0; i < n; i++) {
             value[i] = read16(tile->values[lane] + from + i * LANES);
             KEEP(value[i]);
-            if (next && i * sizeof(element) % 4 == 0) FETCH(next->values[lane] + from + i * LANES);
+            if (next) fetch16(next + lane * WIDTH + from, i);
         }
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++)
@@ -133,7 +149,7 @@ INLINE void add_values(const int rows, const int n, const block *tile, const blo
         for (int i = 0; i < n; i++) store(run[r].acc + from + i * LANES, sum[r][i]);
 }
 
-INLINE void add_wide(const int rows, const block *tile, const block *next, int lo, int hi,
+INLINE void add_wide(const int rows, const block *tile, const element *next, int lo, int hi,
                      const float *weight, struct sums *run) {
     for (int from = 0; from < WIDTH; from += 4 * LANES) {
         if (from + 4 * LANES <= WIDTH)
@@ -184,8 +200,9 @@ INLINE void weigh(struct sums *run, float *weight, const struct step *s, int lo,
 }
 
 /* One step of online softmax for rows [from, from + n). Late steps seldom raise a maximum: one
- * look at all rows together spares most of them the search for their own. */
-INLINE void soften(struct job *j, int from, int n, const struct step *s, int start) {
+ * look at all rows together spares most of them the search for their own. next: fetched beside. */
+INLINE void soften(struct job *j, int from, int n, const struct step *s, int start,
+                   const element *next) {
     m16 above = {};
     for (int r = from; r < from + n; r++) {
         if (j->softcap > 0.0f) cap_scores(j->weight[r], j->softcap, s->end);
@@ -196,6 +213,8 @@ INLINE void soften(struct job *j, int from, int n, const struct step *s, int sta
         int lo = j->row[r].lo - start, hi = j->row[r].hi - start;
         if (any_lane(above)) raise_max(&j->run[r], j->weight[r], s->first, s->end, lo, hi);
         weigh(&j->run[r], j->weight[r], s, lo, hi);
+        int row = (r - from) * WIDTH / n, end = (r - from + 1) * WIDTH / n;
+        for (int i = row; next && i < end; i++) fetch16(next, i);
     }
 }
 
@@ -203,7 +222,7 @@ INLINE int within(int lane, int most) { return lane < 0 ? 0 : lane > most ? most
 
 /* Adds the values of a tile's lanes to rows that each see [lo[r], hi[r]) of it: those that all see
  * together, what only some see row by row, in order of lanes. */
-INLINE void add_tile(const int rows, const block *tile, const block *next, const int *lo,
+INLINE void add_tile(const int rows, const block *tile, const element *next, const int *lo,
                      const int *hi, const float *weight, struct sums *run) {
     int begin = 0, end = LANES;
     for (int r = 0; r < rows; r++) {
@@ -228,7 +247,7 @@ INLINE void blend(const int rows, struct job *j, int from, const struct step *s,
             lo[r] = within(j->row[from + r].lo - base, LANES);
             hi[r] = within(j->row[from + r].hi - base, LANES);
         }
-        add_tile(rows, s->tile[t], ahead ? s->next[t] : NULL, lo, hi,
+        add_tile(rows, s->tile[t], ahead ? half_of(s, TILES + t) : NULL, lo, hi,
                  j->weight[from] + t * LANES, j->run + from);
     }
 }
@@ -267,7 +286,7 @@ static void take_step(struct job *j, int from, int n, const struct step *s, int 
             for (int t = s->first; t < s->end; t++)
                 scores(rows, 1, s, t, i == 0, j->query + from + i, j->weight + from + i);
     })
-    EACH({ soften(j, from + i, rows, s, start); })
+    EACH({ soften(j, from + i, rows, s, start, together && i == 0 ? half_of(s, 3) : NULL); })
     EACH({ blend(rows, j, from + i, s, start, i == 0); })
 }
 

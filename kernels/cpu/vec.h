@@ -39,8 +39,8 @@ INLINE v16 larger(v16 a, v16 b) {
 #endif
 }
 
-/* Fetches a line into the second cache level: more of them are in flight than into the first. */
-#define FETCH(p) __builtin_prefetch(p, 0, 2)
+/* Has a line brought into the cache. */
+#define FETCH(p) __builtin_prefetch(p, 0, 3)
 
 /* Keeps a loaded vector in its register, where the compiler would load it again at each use. */
 #ifdef __AVX512F__
