@@ -95,3 +95,10 @@ class Tallies:
     done: int = 0
     failed: dict[str, int] = field(default_factory=dict)
     turns: Counter[TurnIds] = field(default_factory=Counter)
+
+    def ended(self, kind: str) -> None:
+        """A request ended: `done`, or by the name of what ended it."""
+        if kind == "done":
+            self.done += 1
+        else:
+            self.failed[kind] = self.failed.get(kind, 0) + 1

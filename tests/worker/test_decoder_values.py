@@ -280,7 +280,7 @@ def known(smollm2_folder: Path) -> Callable[[list[float]], None]:
                     result.values[number] = (scores.pop(0),)
                 return result
 
-        intake: Intake = scorer.service._intake
+        intake: Intake = scorer.service._entry._intake
         check(intake, Fixed(), plan.limits, 16)
 
     return run
@@ -296,7 +296,7 @@ def test_a_reranker_has_to_prove_itself(known: Callable[[list[float]], None]) ->
 def test_a_model_that_was_never_taught_does_not_pass(smollm2_folder: Path) -> None:
     scorer = Scorer(smollm2_folder, RERANK)
     with pytest.raises(ConfigError, match="It is no reranker"):
-        check(scorer.service._intake, scorer.engine._runner, scorer.plan.limits, 16)
+        check(scorer.service._entry._intake, scorer.engine._runner, scorer.plan.limits, 16)
 
 
 def test_a_pair_that_is_taken_back_leaves_nothing(reranker: tuple[Any, Path]) -> None:

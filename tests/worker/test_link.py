@@ -18,12 +18,12 @@ from proto import worker_pb2 as pb
 from tests.worker.chain import VOCAB, expected
 from tests.worker.door import MAX_LEN, PAGES, Client, Worker
 from worker.__main__ import drain
+from worker.entry import INLINE_BYTES, LONG_AT_ONCE
 from worker.errors import InternalError
 from worker.health import SERVICE
 from worker.link import Outgoing, WorkerState
 from worker.prepared import Prepared
 from worker.sequence import pack_tokens
-from worker.service import INLINE_BYTES, LONG_AT_ONCE
 from worker.submission import Submission
 
 ENDLESS = pb.Stopping(max_tokens=500, ignore_eos=True)

@@ -144,12 +144,12 @@ def asked(tokenizer: Tokenizer) -> Asked:
 
 def second_turn(desk: Desk, text: str) -> tuple[list[int], TurnIds | None]:
     chat = [*ASKED, assistant(text), user("And?")]
-    prepared = desk.service._intake.prepare(Submission(2, chat_input(chat), seed=0))
+    prepared = desk.service._entry._intake.prepare(Submission(2, chat_input(chat), seed=0))
     return unpack_tokens(prepared.prompt), prepared.turn
 
 
 def prompt_ids(desk: Desk) -> list[int]:
-    prepared = desk.service._intake.prepare(Submission(2, chat_input(ASKED), seed=0))
+    prepared = desk.service._entry._intake.prepare(Submission(2, chat_input(ASKED), seed=0))
     return unpack_tokens(prepared.prompt)
 
 

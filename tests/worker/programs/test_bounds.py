@@ -116,7 +116,7 @@ async def test_a_programs_sequences_enter_a_few_at_a_time_and_shut_nobody_out(bo
     async def watched(bench: Bench) -> None:
         nonlocal most
         while True:
-            most = max(most, len(bench.service._by_sequence))
+            most = max(most, bench.service.num_sequences)
             await asyncio.sleep(0)
 
     async with Bench(both.model, both.tokenizer, None) as bench:
@@ -130,7 +130,7 @@ async def test_a_programs_sequences_enter_a_few_at_a_time_and_shut_nobody_out(bo
         await asyncio.sleep(0.1)
         bench.service.cancel(bench.record, 1000)
         await bench.quiet()
-        assert not bench.service._by_sequence
+        assert not bench.service.num_sequences
 
 
 async def test_the_gateway_learns_what_is_cached_of_a_programs_beginning(both: Both) -> None:

@@ -113,7 +113,7 @@ async def test_a_hang_up_at_any_time_leaves_nothing(both: Both) -> None:
             await asyncio.sleep(pause_s)
             bench.service.cancel(bench.record, bench.numbers)
             await bench.quiet()
-        assert not bench.service._by_sequence
+        assert not bench.service.num_sequences
         assert (await bench.run(STORY)).error is None
 
 
@@ -155,7 +155,7 @@ async def test_a_program_that_fails_or_is_given_up_leaves_its_session_as_it_was(
         assert isinstance(beside.error, SessionLost)
         bench.service.cancel(bench.record, bench.numbers - 1)
         async with asyncio.timeout(10):
-            while not len(bench.service._programs.sessions):  # noqa: ASYNC110
+            while not len(bench.service._entry._programs.sessions):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         again = await bench.run([text(" so"), gen("y", 6)], session=Session("s", 0, resumes=True))
         assert again.error is None
