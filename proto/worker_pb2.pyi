@@ -477,12 +477,26 @@ class Logprob(_message.Message):
     def __init__(self, token_id: _Optional[int] = ..., logprob: _Optional[float] = ..., token: _Optional[bytes] = ...) -> None: ...
 
 class Done(_message.Message):
-    __slots__ = ("request_id", "usage")
+    __slots__ = ("request_id", "usage", "timing")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     usage: Usage
-    def __init__(self, request_id: _Optional[int] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+    timing: Timing
+    def __init__(self, request_id: _Optional[int] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
+
+class Timing(_message.Message):
+    __slots__ = ("prepared_us", "admitted_us", "first_token_us", "ended_us")
+    PREPARED_US_FIELD_NUMBER: _ClassVar[int]
+    ADMITTED_US_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_US_FIELD_NUMBER: _ClassVar[int]
+    ENDED_US_FIELD_NUMBER: _ClassVar[int]
+    prepared_us: int
+    admitted_us: int
+    first_token_us: int
+    ended_us: int
+    def __init__(self, prepared_us: _Optional[int] = ..., admitted_us: _Optional[int] = ..., first_token_us: _Optional[int] = ..., ended_us: _Optional[int] = ...) -> None: ...
 
 class Usage(_message.Message):
     __slots__ = ("prompt_tokens", "cached_tokens", "completion_tokens")
@@ -495,16 +509,18 @@ class Usage(_message.Message):
     def __init__(self, prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ...) -> None: ...
 
 class Failed(_message.Message):
-    __slots__ = ("request_id", "code", "message", "param")
+    __slots__ = ("request_id", "code", "message", "param", "timing")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     PARAM_FIELD_NUMBER: _ClassVar[int]
+    TIMING_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     code: FailureCode
     message: str
     param: str
-    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[_Union[FailureCode, str]] = ..., message: _Optional[str] = ..., param: _Optional[str] = ...) -> None: ...
+    timing: Timing
+    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[_Union[FailureCode, str]] = ..., message: _Optional[str] = ..., param: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
 
 class Load(_message.Message):
     __slots__ = ("running_sequences", "waiting_sequences", "uncomputed_tokens", "total_pages", "used_pages", "cached_pages", "prompt_tokens_total", "cached_tokens_total", "generated_tokens_total", "evicted_pages_total", "preemptions_total", "draining", "assigned_tokens", "steps_total")
