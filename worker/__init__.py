@@ -6,7 +6,7 @@ Read in this order:
     link, tls   the gRPC door: one stream per gateway
     wire        protobuf messages to values and back
     service     every request's one life and one end; roster: who is live
-    entry       how an accepted request gets to the engine
+    entry       how an accepted request gets to the engine; timing: what its time went to
     intake      a submission in tokens: template, tokeniser, limits
     engine      the loop: plan, run, apply; its thread and two queues; stopwatch: times
     scheduler   who runs in a step, how many tokens

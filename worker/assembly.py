@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -94,7 +95,8 @@ def build(plan: Plan, ranks: Ranks | None) -> Parts:
     config, tokenizer = plan.config, plan.tokenizer
     intake = make_intake(plan)
     limits = ServiceLimits(config.max_running_sequences, config.max_waiting_sequences)
-    service = Service(intake, tokenizer, limits)
+    clock = time.perf_counter  # one of both, else what they mark is not one request's time
+    service = Service(intake, tokenizer, limits, clock)
     registry = CollectorRegistry()
     telemetry = Telemetry(registry)
     registry.register(RequestCounts(service.tallies))
@@ -113,7 +115,7 @@ def build(plan: Plan, ranks: Ranks | None) -> Parts:
     runner = make_runner(plan, ranks)
     if plan.trade.kind.task == "rerank" and config.check_task:
         check(intake, runner, plan.limits, config.page_size)
-    engine = Engine(scheduler, runner, on_report)
+    engine = Engine(scheduler, runner, on_report, clock)
     service.attach(engine)
     return Parts(service, engine, tokenizer, registry, ranks)
 

@@ -78,7 +78,8 @@ class StepReport:
     """What became of one step, or of commands between steps.
 
     first_cached: prompt tokens found in the cache, for sequences admitted since the last report.
-    failed: sequences that ended because the step could not be computed. step_s: 0 without a step.
+    failed: sequences that ended because the step could not be computed. began: when the step did,
+    by the engine's clock; None without one. step_s: then 0, and where it could not be computed.
     step_rows: sequences in the step. refused: sequences that their grammar ended, or that found no
     memory, and why. mask_s: seconds of each mask since the last report.
     """
@@ -89,12 +90,18 @@ class StepReport:
     first_cached: dict[int, int] = field(default_factory=dict)
     failed: list[int] = field(default_factory=list)
     events: list[BoundaryEvent] = field(default_factory=list)
+    began: float | None = None
     step_s: float = 0.0
     step_tokens: int = 0
     step_rows: int = 0
     durations: Durations = field(default_factory=Durations)
     refused: dict[int, RequestFailed] = field(default_factory=dict)
     mask_s: list[float] = field(default_factory=list)
+
+    def span(self, clock: Callable[[], float]) -> tuple[float, float]:
+        """When the step began and when it ended; twice the time now where there was none."""
+        began = clock() if self.began is None else self.began
+        return began, began + self.step_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +210,7 @@ class Engine:
         except Exception as error:
             if not isinstance(error, StepAbandoned):
                 log.exception("step failed", extra={"rows": len(plan.rows)})
-            self._fail_step(error)
+            self._fail_step(error, first_cached, started)
             return True
         progress, valued = self._scheduler.apply(result), self._scheduler.valued(result)
         ended = self._clock()
@@ -217,6 +224,7 @@ class Engine:
                 valued,
                 first_cached,
                 events=self._take_events(),
+                began=started,
                 step_s=ended - started,
                 step_tokens=plan.num_tokens,
                 step_rows=len(plan.rows),
@@ -253,13 +261,15 @@ class Engine:
             if one.finish is not None:
                 self._awaiting_admission.discard(one.sequence_id)
 
-    def _fail_step(self, error: Exception) -> None:
+    def _fail_step(self, error: Exception, first_cached: dict[int, int], began: float) -> None:
         """Nobody's fault where memory was short: each of them may go on elsewhere."""
         failed = self._scheduler.fail()
         for sequence_id in failed:
             self._stopwatch.gone(sequence_id)
         cause = failure_of(error)
-        told = StepReport(self._measure(), events=self._take_events())
+        told = StepReport(
+            self._measure(), first_cached=first_cached, events=self._take_events(), began=began
+        )
         if isinstance(cause, Exhausted):
             self._report(replace(told, refused=dict.fromkeys(failed, cause)))
         else:

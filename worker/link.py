@@ -29,6 +29,7 @@ from worker.engine import Load
 from worker.errors import RequestFailed
 from worker.service import Service
 from worker.submission import Output, Usage
+from worker.timing import Timing
 from worker.wire import PROTOCOL, Assigned, Identity
 
 log = logging.getLogger("pando.worker.link")
@@ -63,13 +64,13 @@ class Outgoing:
         """Adds a choice's new tokens."""
         self._step.outputs.append(wire.output_of(request_id, output, self._state.token_bytes))
 
-    def done(self, request_id: int, usage: Usage) -> None:
+    def done(self, request_id: int, usage: Usage, timing: Timing) -> None:
         """Adds a request's end."""
-        self._step.done.append(wire.done_of(request_id, usage))
+        self._step.done.append(wire.done_of(request_id, usage, timing))
 
-    def failed(self, request_id: int, error: RequestFailed) -> None:
+    def failed(self, request_id: int, error: RequestFailed, timing: Timing) -> None:
         """Adds a request's other end."""
-        self._step.failed.append(wire.failed_of(request_id, error))
+        self._step.failed.append(wire.failed_of(request_id, error, timing))
 
     def flush(self, events: list[BoundaryEvent]) -> None:
         """Wakes the writer. Steps that it has not sent yet grow into one."""

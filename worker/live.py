@@ -13,6 +13,7 @@ from worker.programs.desk import Desk
 from worker.stream import RequestStream
 from worker.submission import Output, Usage
 from worker.text.turns import Opening, TurnIds
+from worker.timing import Timer, Timing
 
 
 class Outlet(Protocol):
@@ -21,10 +22,10 @@ class Outlet(Protocol):
     def output(self, request_id: int, output: Output) -> None:
         """New tokens of a request."""
 
-    def done(self, request_id: int, usage: Usage) -> None:
+    def done(self, request_id: int, usage: Usage, timing: Timing) -> None:
         """A request's end."""
 
-    def failed(self, request_id: int, error: RequestFailed) -> None:
+    def failed(self, request_id: int, error: RequestFailed, timing: Timing) -> None:
         """A request's other end."""
 
     def flush(self, events: list[BoundaryEvent]) -> None:
@@ -42,6 +43,7 @@ class LiveRequest:
     request_id: int
     trace_id: str
     tenant: str
+    timer: Timer
     assigned: int = 0
     begun: bool = False
     stream: RequestStream | None = None
@@ -60,8 +62,9 @@ class LiveRequest:
         told = stream.usage
         return replace(output, prompt_tokens=told.prompt_tokens, cached_tokens=told.cached_tokens)
 
-    def admitted(self, sequence_id: int, cached_tokens: int) -> None:
-        """One of its sequences has its pages."""
+    def admitted(self, sequence_id: int, cached_tokens: int, began: float) -> None:
+        """One of its sequences has its pages, and its first step began then."""
+        self.timer.admitted(began)
         if self.desk is not None:
             self.desk.admitted(sequence_id, cached_tokens)
         elif self.stream is not None:

@@ -25,11 +25,12 @@ log = logging.getLogger("pando.worker.roster")
 class Roster:
     """The live requests by link and number, and by sequence. The engine is named once it is built.
 
-    assigned: prompt tokens expected of requests without output, by link.
+    assigned: prompt tokens expected of requests without output, by link. clock: the engine's.
     """
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: Intake, clock: Callable[[], float]) -> None:
         self._intake = intake
+        self._clock = clock
         self._requests: dict[tuple[Outlet, int], LiveRequest] = {}
         self._by_sequence: dict[int, LiveRequest] = {}
         self._ended = asyncio.Event()
@@ -81,6 +82,8 @@ class Roster:
     def enter(self, request: LiveRequest, specs: Sequence[SequenceSpec]) -> None:
         """The engine has the sequences, and their news find the request."""
         assert self.engine is not None
+        if specs:
+            request.timer.prepared(self._clock())
         self._by_sequence.update((spec.id, request) for spec in specs)
         self.engine.submit(list(specs))
 
@@ -104,12 +107,13 @@ class Roster:
     def done(self, request: LiveRequest, usage: Usage) -> None:
         """A request has ended well, unless it had ended before."""
         if self.end(request, "done"):
-            request.outlet.done(request.request_id, usage)
+            request.outlet.done(request.request_id, usage, request.timer.read(self._clock()))
 
     def fail(self, request: LiveRequest, error: RequestFailed) -> None:
         """A request has ended otherwise, unless it had ended before."""
         if self.end(request, type(error).__name__):
-            request.outlet.failed(request.request_id, error)
+            timing = request.timer.read(self._clock())
+            request.outlet.failed(request.request_id, error, timing)
             request.outlet.flush([])
 
     def guarded(self, request: LiveRequest, action: Callable[[], None]) -> None:

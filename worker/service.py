@@ -11,7 +11,8 @@ one worker must not go on to the next, but for want of memory (`Exhausted`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from worker.engine import Engine, StepReport
@@ -23,13 +24,21 @@ from worker.progress import Progress, Valued
 from worker.roster import Roster
 from worker.submission import Submission
 from worker.text.tokenizer import Tokenizer
+from worker.timing import Timer
 
 
 class Service:
-    """Lives on one event loop. The engine is attached once it is built."""
+    """Lives on one event loop. The engine is attached once it is built. clock: as the engine's."""
 
-    def __init__(self, intake: Intake, tokenizer: Tokenizer, limits: ServiceLimits) -> None:
-        self._roster = Roster(intake)
+    def __init__(
+        self,
+        intake: Intake,
+        tokenizer: Tokenizer,
+        limits: ServiceLimits,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._clock = clock
+        self._roster = Roster(intake, clock)
         self._entry = Entry(self._roster, intake, tokenizer, limits)
         self._outlets: set[Outlet] = set()
         self._lost = False
@@ -102,7 +111,13 @@ class Service:
 
     def submit(self, outlet: Outlet, submission: Submission) -> None:
         """Accepts a request; it ends through the outlet."""
-        request = LiveRequest(outlet, submission.request_id, submission.trace_id, submission.tenant)
+        request = LiveRequest(
+            outlet,
+            submission.request_id,
+            submission.trace_id,
+            submission.tenant,
+            Timer(self._clock()),
+        )
         if not self._roster.add(request, submission.expected_tokens):
             return
         if self.draining:
@@ -121,15 +136,17 @@ class Service:
     def on_report(self, report: StepReport) -> None:
         """Spreads one engine step over the requests, then lets every link send once."""
         roster = self._roster
+        began, ended = report.span(self._clock)
         for sequence_id, cached_tokens in report.first_cached.items():
             request = roster.of_sequence(sequence_id)
             if request is not None:
-                request.admitted(sequence_id, cached_tokens)
+                request.admitted(sequence_id, cached_tokens, began)
         for progress in report.progress:
-            self._progressed(progress)
+            self._progressed(progress, ended)
         for valued in report.valued:
             request = roster.of_sequence(valued.sequence_id)
             if request is not None:
+                request.timer.token(ended)
                 roster.guarded(request, partial(self._valued, request, valued))
         for sequence_id, error in report.refused.items():
             self._refused(sequence_id, error)
@@ -140,8 +157,10 @@ class Service:
         for outlet in list(self._outlets):
             outlet.flush(report.events)
 
-    def _progressed(self, progress: Progress) -> None:
+    def _progressed(self, progress: Progress, at: float) -> None:
         request = self._roster.of_sequence(progress.sequence_id)
+        if request is not None and progress.tokens:
+            request.timer.token(at)
         if request is not None and request.desk is not None:
             if progress.finish is not None:
                 self._roster.left(progress.sequence_id)

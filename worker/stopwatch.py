@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 class Durations:
     """Seconds, one entry per sequence to which it happened since the last report.
 
-    queue_s: from its arrival to its first step. ttft_s: to its first token. tpot_s: for each token
-    after the first, told at its end.
+    queue_s: from its arrival to its first step. prefill_s: from there to its first token. ttft_s:
+    from its arrival to that. tpot_s: for each token after the first, told at its end.
     """
 
     queue_s: list[float] = field(default_factory=list)
+    prefill_s: list[float] = field(default_factory=list)
     ttft_s: list[float] = field(default_factory=list)
     tpot_s: list[float] = field(default_factory=list)
 
@@ -22,7 +23,7 @@ class Durations:
 @dataclass(slots=True)
 class _Life:
     came_s: float
-    is_admitted: bool = False
+    began_s: float | None = None
     first_s: float | None = None
     last_s: float = 0.0
     num_tokens: int = 0
@@ -47,8 +48,8 @@ class Stopwatch:
         """These are part of the step that began then."""
         for sequence_id in sequence_ids:
             life = self._lives.get(sequence_id)
-            if life is not None and not life.is_admitted:
-                life.is_admitted = True
+            if life is not None and life.began_s is None:
+                life.began_s = began
                 self._taken.queue_s.append(began - life.came_s)
 
     def token(self, sequence_id: int, now: float, *, is_last: bool, count: int = 1) -> None:
@@ -59,6 +60,8 @@ class Stopwatch:
         if count and life.first_s is None:
             life.first_s = now
             self._taken.ttft_s.append(now - life.came_s)
+            if life.began_s is not None:  # a grammar may force a token before any step
+                self._taken.prefill_s.append(now - life.began_s)
         if count:
             life.last_s = now
         life.num_tokens += count

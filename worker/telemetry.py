@@ -62,6 +62,7 @@ COUNTERS = {
 # By the field of Durations.
 DURATIONS = {
     "queue_s": ("queue_seconds", "From a sequence's arrival to its first step."),
+    "prefill_s": ("prefill_seconds", "From a sequence's first step to its first token."),
     "ttft_s": ("ttft_seconds", "From a sequence's arrival to its first token."),
     "tpot_s": ("tpot_seconds", "A sequence's mean time per token after the first."),
 }

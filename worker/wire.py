@@ -34,8 +34,10 @@ from worker.submission import (
     Usage,
     Want,
 )
+from worker.timing import Timing
 
 PROTOCOL = 1
+_US = 1e6
 MAX_BOUNDARIES = 1024
 MAX_PRIORITY = 8
 # More than any prompt has; what gateways add up stays a number that the contract can carry.
@@ -313,7 +315,7 @@ def _score_of(token: int, score: TokenScore, token_bytes: Callable[[int], bytes]
     return found
 
 
-def done_of(request_id: int, usage: Usage) -> pb.Done:
+def done_of(request_id: int, usage: Usage, timing: Timing) -> pb.Done:
     """Returns a request's end."""
     return pb.Done(
         request_id=request_id,
@@ -322,16 +324,30 @@ def done_of(request_id: int, usage: Usage) -> pb.Done:
             cached_tokens=usage.cached_tokens,
             completion_tokens=usage.completion_tokens,
         ),
+        timing=_timing_of(timing),
     )
 
 
-def failed_of(request_id: int, error: RequestFailed) -> pb.Failed:
+def failed_of(request_id: int, error: RequestFailed, timing: Timing) -> pb.Failed:
     """Returns a request's other end."""
     return pb.Failed(
         request_id=request_id,
         code=failure_code(error),
         message=error.message,
         param=error.param,
+        timing=_timing_of(timing),
+    )
+
+
+def _timing_of(timing: Timing) -> pb.Timing:
+    def us(seconds: float | None) -> int | None:
+        return None if seconds is None else int(seconds * _US)
+
+    return pb.Timing(
+        prepared_us=us(timing.prepared_s),
+        admitted_us=us(timing.admitted_s),
+        first_token_us=us(timing.first_token_s),
+        ended_us=int(timing.ended_s * _US),
     )
 
 

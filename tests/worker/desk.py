@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from worker.cache.boundaries import BoundaryEvent
@@ -16,6 +17,7 @@ from worker.sequence import pack_tokens
 from worker.service import Service
 from worker.submission import Output, Resumed, Submission, Usage
 from worker.text.tokenizer import Tokenizer
+from worker.timing import Timing
 
 
 @dataclass(eq=False)
@@ -25,6 +27,7 @@ class Record:
     outputs: list[Output] = field(default_factory=list)
     given: set[int] = field(default_factory=set)
     ends: dict[int, list[Usage | RequestFailed]] = field(default_factory=dict)
+    timings: dict[int, Timing] = field(default_factory=dict)
     flushes: int = 0
 
     def output(self, request_id: int, output: Output) -> None:
@@ -32,10 +35,12 @@ class Record:
         self.outputs.append(output)
         self.given.add(request_id)
 
-    def done(self, request_id: int, usage: Usage) -> None:
+    def done(self, request_id: int, usage: Usage, timing: Timing) -> None:
+        self.timings[request_id] = timing
         self.ends.setdefault(request_id, []).append(usage)
 
-    def failed(self, request_id: int, error: RequestFailed) -> None:
+    def failed(self, request_id: int, error: RequestFailed, timing: Timing) -> None:
+        self.timings[request_id] = timing
         self.ends.setdefault(request_id, []).append(error)
 
     def flush(self, events: list[BoundaryEvent]) -> None:
@@ -46,10 +51,15 @@ class Desk:
     """Service and engine, stepped by the test."""
 
     def __init__(
-        self, intake: Intake, tokenizer: Tokenizer, scheduler: Scheduler, runner: StepRunner
+        self,
+        intake: Intake,
+        tokenizer: Tokenizer,
+        scheduler: Scheduler,
+        runner: StepRunner,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.service = Service(intake, tokenizer, ServiceLimits(8, 24))
-        self.engine = Engine(scheduler, runner, self.service.on_report)
+        self.service = Service(intake, tokenizer, ServiceLimits(8, 24), clock)
+        self.engine = Engine(scheduler, runner, self.service.on_report, clock)
         self.service.attach(self.engine)
 
     def run(self, submission: Submission) -> Record:

@@ -25,6 +25,7 @@ from worker.link import Outgoing, WorkerState
 from worker.prepared import Prepared
 from worker.sequence import pack_tokens
 from worker.submission import Submission
+from worker.timing import Timing
 
 ENDLESS = pb.Stopping(max_tokens=500, ignore_eos=True)
 
@@ -503,7 +504,7 @@ async def test_what_gathers_while_a_step_is_sent_leaves_before_the_end(worker: W
     steps = link.steps(heartbeat_s=10)
     link.flush([])
     await anext(steps)
-    link.failed(7, InternalError())
+    link.failed(7, InternalError(), Timing(0.5))
     link.flush([])
     link.close()
     assert [[one.request_id for one in message.step.failed] async for message in steps] == [[7]]

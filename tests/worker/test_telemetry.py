@@ -58,7 +58,7 @@ def test_sequences_times_are_those_of_their_steps() -> None:
     watch.token(2, 9.0, is_last=True)
     watch.gone(3)
     watch.gone(99)
-    assert watch.take() == Durations([3.0, 2.0], [5.0, 8.0], [2.0])
+    assert watch.take() == Durations([3.0, 2.0], [2.0, 6.0], [5.0, 8.0], [2.0])
     assert watch.take() == Durations()
     assert len(watch) == 0
 

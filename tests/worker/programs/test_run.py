@@ -105,6 +105,15 @@ async def test_an_error_in_a_branch_ends_the_program_and_leaves_nothing(both: Bo
         assert (await bench.run([*OPENING, gen("a")])).error is None
 
 
+async def test_a_programs_time_is_told_by_what_came_first(both: Both) -> None:
+    async with Bench(both.model, both.tokenizer, None) as bench:
+        assert (await bench.run([text("One"), gen("x", 2), gen("y", 2)])).error is None
+        told = bench.record.timings[bench.numbers]
+        marks = (told.prepared_s, told.admitted_s, told.first_token_s, told.ended_s)
+        assert None not in marks
+        assert list(marks) == sorted(marks, key=lambda mark: mark or 0.0)
+
+
 async def test_a_hang_up_at_any_time_leaves_nothing(both: Both) -> None:
     async with Bench(both.model, both.tokenizer, None) as bench:
         for pause_s in (0, 0.001, 0.005, 0.02, 0.05, 0.2):
