@@ -103,7 +103,9 @@ def build(
         router=Router(fleet, routing, telemetry),
         practice=_practice(config.doctor, Workers(fleet, departures), telemetry, log),
         departures=departures,
-        traces=tracing_to(config.tracing, Clocks(telemetry.clock), config.name, log),
+        traces=tracing_to(
+            config.tracing, Clocks(telemetry.clock), random.Random(), config.name, log
+        ),
     )
     telemetry.watch_workers(lambda: [(w.name, w.gauges()) for w in fleet.workers()])
     service = _service(parts)

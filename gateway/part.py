@@ -40,8 +40,9 @@ from gateway.routing.router import Router
 from gateway.telemetry.lives import Sent
 from gateway.telemetry.log import EventLog
 from gateway.telemetry.metrics import RETRIED, Record, Telemetry
-from gateway.telemetry.tracing import NoTraces, Traces
+from gateway.telemetry.tracing import NoTraces, Trace, Traces
 from gateway.tenancy.estimate import estimated_prompt_tokens
+from gateway.timing import Timing
 
 # What counts against a worker that is still there: a server in the fleet loses a request at a time.
 _WORKERS_FAULT = (InternalError, WorkerLost)
@@ -80,7 +81,7 @@ class PartRun:
     """How far a part has come. deliver: where its events go, failures to place it included.
 
     narrow: as Placing.narrow. finding: why its prompt came from a cache or did not, once that is
-    known. sent: the workers that it was given to.
+    known. sent: the workers that it was given to. trace: of its request, if that is traced.
     """
 
     means: Means
@@ -89,6 +90,7 @@ class PartRun:
     record: Record
     deliver: Callable[[Event], None]
     first_choice: int = 0
+    trace: Trace | None = None
     route: Route | None = None
     narrow: Worker | None = None
     finding: Finding | None = None
@@ -175,6 +177,7 @@ class PartRun:
 
     def done(self, done: Done) -> Usage:
         """The worker is through; what the part used in all."""
+        self._over(done.timing)
         usage = done.usage
         if not usage.prompt_tokens:  # a foreign server that does not count
             usage = self._estimate()
@@ -204,6 +207,8 @@ class PartRun:
 
         Where only the word that it was done was lost: what the part used.
         """
+        if self._hold is not None:
+            self._over(failed.timing)
         if self._given.num_finished == self.part.ask.decoding.n:
             self.release()
             self._usage = self._estimate()
@@ -231,6 +236,15 @@ class PartRun:
         self._release(Usage(completion_tokens=made_here))
 
     # ------------------------------------------------------------------ inside
+
+    def _over(self, timing: Timing | None) -> None:
+        """The worker's end of it came."""
+        over = replace(self.sent[-1], over=self.means.telemetry.clock(), timing=timing)
+        self.sent = (*self.sent[:-1], over)
+
+    def _span_id(self, trace: Trace) -> int:
+        """Of its time with the next worker. A part behind the first has no span of its own."""
+        return trace.span_id if self.first_choice else trace.make_id()
 
     def _begun(self, expectation: Expectation) -> None:
         """The first output of a worker came: its prompt is computed, and the worker is well."""
@@ -340,8 +354,11 @@ class PartRun:
 
     def _submit(self, route: Route) -> None:
         """The worker has the part, and `_hold` all that must be given back. Raises WorkerLost."""
+        trace = self.trace
+        span_id = self._span_id(trace) if trace else 0
         ask = replace(
             self.part.ask,
+            traceparent=trace.header(span_id) if trace else "",
             boundaries=route.boundaries,
             expected_tokens=route.expected_tokens,
             resume=self._given.resume() if self._given else (),
@@ -368,7 +385,7 @@ class PartRun:
             self._expectation = self.means.router.dispatched(self.part.want, route)
             stack.callback(self._expectation.over)
             self._hold = stack.pop_all()
-        self.sent += (Sent(self.means.telemetry.clock(), worker.name),)
+        self.sent += (Sent(self.means.telemetry.clock(), worker.name, span_id),)
 
     def _release(self, usage: Usage) -> None:
         hold, self._hold, self._lease = self._hold, None, None

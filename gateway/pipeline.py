@@ -50,10 +50,10 @@ class Run:
     """
 
     def __init__(self, pipeline: Pipeline, job: Job, traceparent: str | None = None):
-        self._traceparent = traceparent
         self.usage = self.bill = Usage()
         self.finding: Finding | None = None
         self._means = pipeline.means
+        self._trace = self._means.traces.begin(traceparent)
         self._keep_alive_s = pipeline.keep_alive_s
         self._job = job
         self._mailbox: Mailbox[tuple[int, Event]] = Mailbox()
@@ -67,6 +67,7 @@ class Run:
                 record=self._record,
                 deliver=partial(self._deliver, position),
                 first_choice=position * part.ask.decoding.n,
+                trace=self._trace,
             )
             for position, part in enumerate(job.parts)
         ]
@@ -155,7 +156,8 @@ class Run:
         self._record.end(status, outcome)
         life = self._life(status, outcome)
         self._means.telemetry.lives.add(life)
-        trace_id = self._means.traces.tell(life, self._traceparent)
+        if self._trace is not None:
+            self._means.traces.tell(life, self._trace)
         self._means.log.info(
             "request_ended",
             request_id=self._job.request_id,
@@ -171,7 +173,8 @@ class Run:
             completion_tokens=self._record.num_tokens,
             cache_reason=self.finding.reason.value if self.finding else None,
             seconds=self._record.elapsed_s,
-            trace_id=trace_id,
+            trace_id=self._trace.name if self._trace else None,
+            **_worker_seconds(life),
         )
 
     def _life(self, status: int, outcome: str) -> Life:
@@ -208,3 +211,10 @@ class Run:
             error = InternalError()
         face = face_of(error)
         return face.status, face.code or "error"
+
+
+def _worker_seconds(life: Life) -> dict[str, float | None]:
+    """What the request's time went to in its last worker, if that told."""
+    timing = life.sent[-1].timing if life.sent else None
+    phases = timing.phases() if timing is not None else []
+    return {f"worker_{phase.name}_seconds": phase.seconds for phase in phases}

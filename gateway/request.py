@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from gateway.errors import GatewayError
+from gateway.timing import Timing
 
 
 class Sampling(msgspec.Struct, frozen=True):
@@ -241,6 +242,7 @@ class Ask(msgspec.Struct, frozen=True):
     expected_tokens: prompt tokens that it will have to compute, as far as the gateway knows.
     public_messages: of a chat, how many of the first (and the tools) every tenant may share. nodes:
     what was given out of a program. width: sequences that it runs side by side, 0: its choices.
+    traceparent: below which a foreign server's spans go, where the request is traced.
     """
 
     trace_id: str
@@ -257,6 +259,7 @@ class Ask(msgspec.Struct, frozen=True):
     nodes: tuple[NodeOutput, ...] = ()
     session: Session | None = None
     width: int = 0
+    traceparent: str = ""
 
     @property
     def num_sequences(self) -> int:
@@ -360,15 +363,17 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """The worker finished every choice."""
+    """The worker finished every choice. timing: where the time went there, if it told."""
 
     usage: Usage
+    timing: Timing | None = None
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The worker, or the link to it, gave the request up."""
+    """The worker, or the link to it, gave the request up. timing: as Done."""
 
     error: GatewayError
+    timing: Timing | None = None
 
 
 Event = Output | Done | Failed

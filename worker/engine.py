@@ -201,8 +201,7 @@ class Engine:
                 self._report(StepReport(self._measure(), events=self._take_events()))
             return changed or told or self._scheduler.guidance.has_news
         started = self._clock()
-        first_cached = self._newly_admitted(plan)
-        self._stopwatch.planned((row.sequence_id for row in plan.rows), started)
+        first_cached = self._newly_admitted(plan, started)
         try:
             result = self._runner.run(plan, self._checkpoint)
         except EngineBroken:
@@ -334,7 +333,9 @@ class Engine:
         self._awaiting_admission.discard(sequence_id)
         self._stopwatch.gone(sequence_id)
 
-    def _newly_admitted(self, plan: StepPlan) -> dict[int, int]:
+    def _newly_admitted(self, plan: StepPlan, began: float) -> dict[int, int]:
+        """What the cache gave those whose first step this is; the step began then."""
+        self._stopwatch.planned((row.sequence_id for row in plan.rows), began)
         first: dict[int, int] = {}
         for row in plan.rows:
             if row.sequence_id in self._awaiting_admission:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from gateway.config import ForeignConfig
 from gateway.errors import GatewayError, InternalError, WorkerLost
 from gateway.fleet.foreign_pieces import piece_of
-from gateway.fleet.openai_door import call_of, error_of
+from gateway.fleet.openai_door import Call, call_of, error_of
 from gateway.request import Ask, Deliver, Done, Event, Failed, Usage
 
 _MAX_ERROR_BYTES = 64 * 1024
@@ -59,7 +59,7 @@ class ForeignDoor:
         """Exactly one end is delivered, unless the task is cancelled."""
         try:
             call = call_of(ask, self._model, self._config.kind)
-            await self._stream(call.path, call.body, conversation)
+            await self._stream(call, ask.traceparent, conversation)
         except GatewayError as error:
             conversation.end(Failed(error))
         except (httpx.HTTPError, msgspec.DecodeError) as error:
@@ -69,10 +69,12 @@ class ForeignDoor:
                 Failed(InternalError(f"{self._config.name}: {type(error).__name__}: {error}"))
             )
 
-    async def _stream(self, path: str, body: bytes, conversation: _Conversation) -> None:
+    async def _stream(self, call: Call, traceparent: str, conversation: _Conversation) -> None:
         """The outputs and the usage are delivered. Raises GatewayError, httpx.HTTPError."""
         headers = {"content-type": "application/json"}
-        request = self._client.stream("POST", path, content=body, headers=headers)
+        if traceparent:
+            headers["traceparent"] = traceparent
+        request = self._client.stream("POST", call.path, content=call.body, headers=headers)
         async with request as response:
             if response.status_code != 200:
                 raise error_of(response.status_code, await limited(response, _MAX_ERROR_BYTES))

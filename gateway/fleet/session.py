@@ -171,9 +171,9 @@ class Session:
             if output.request_id in self._calls:
                 self._hand(output.request_id, wire.output_of(output))
         for done in step.done:
-            self._end(done.request_id, Done(wire.usage_of(done.usage)))
+            self._end(done.request_id, Done(wire.usage_of(done.usage), wire.timing_of(done)))
         for failed in step.failed:
-            self._end(failed.request_id, Failed(wire.error_of(failed)))
+            self._end(failed.request_id, Failed(wire.error_of(failed), wire.timing_of(failed)))
         if step.HasField("load"):
             self._note_progress(step.load)
             load = wire.load_of(step.load)

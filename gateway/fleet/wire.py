@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
+from typing import Literal
 
 from msgspec import structs
 
@@ -29,7 +30,10 @@ from gateway.request import (
     ToolCallDelta,
     Usage,
 )
+from gateway.timing import Timing
 from proto import worker_pb2 as pb
+
+_US = 1e6
 
 # Both sides name these fields alike; the worker's name stands under `worker` in the hello,
 # and whoever speaks the contract resumes.
@@ -212,6 +216,23 @@ def _logprob(entry: pb.Logprob) -> Logprob:
 def usage_of(usage: pb.Usage) -> Usage:
     """The tokens of a finished request."""
     return Usage(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens)
+
+
+def timing_of(end: pb.Done | pb.Failed) -> Timing | None:
+    """What a worker tells of a request's time; None: it is older than that."""
+    if not end.HasField("timing"):
+        return None
+    told = end.timing
+
+    def seconds(name: Literal["prepared_us", "admitted_us", "first_token_us"]) -> float | None:
+        return getattr(told, name) / _US if told.HasField(name) else None
+
+    return Timing(
+        told.ended_us / _US,
+        seconds("prepared_us"),
+        seconds("admitted_us"),
+        seconds("first_token_us"),
+    )
 
 
 _ERRORS: dict[int, type[GatewayError]] = {

@@ -6,7 +6,8 @@ worker_series  forgets the series of workers that are gone for good
 tenancy        the metrics of tenants, quotas and stores
 totals         sums over all tenants, for the page
 lives          the last requests: steps, times, where they went
-tracing        lives as OpenTelemetry's spans, where that is wanted
+stays          a life as its time with each worker, and what the worker did then
+tracing        lives as OpenTelemetry's spans, where that is wanted; `spans` makes them
 lag            how late the event loop is
 log            one event per line
 """

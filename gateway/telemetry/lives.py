@@ -12,6 +12,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from gateway.timing import Timing
+
 MAX_LIVES = 1000
 # Boundaries of a prompt that are kept.
 MAX_DEPTH = 32
@@ -26,10 +28,17 @@ class Says(Protocol):
 
 
 class Sent(Struct, frozen=True, gc=False):
-    """A request went to a worker. at: seconds of telemetry's clock."""
+    """A request went to a worker. at: seconds of telemetry's clock.
+
+    span_id: of its time there, where it is traced. over: when the worker's end of it came; None: it
+    was taken back. timing: what the worker told with that, if it told any.
+    """
 
     at: float
     worker: str
+    span_id: int = 0
+    over: float | None = None
+    timing: Timing | None = None
 
 
 class Beginning(Struct, frozen=True, gc=False):

@@ -209,6 +209,25 @@ function drawRequests(rows) {
   ], rows, "None has ended so far."));
 }
 
+// A worker's time as a bar under the whole request's; what is not a phase is the link's.
+function drawTimes(life) {
+  const rows = element("div", undefined, "times");
+  const share = (part) => `${100 * Math.min(1, part / (life.seconds || 1))}%`;
+  for (const stay of life.workers) {
+    const bar = element("div", undefined, "bar");
+    for (const [kind, one] of [["stay", stay], ...stay.phases.map((phase) => [phase.name, phase])]) {
+      const piece = element("span", undefined, kind);
+      piece.style.left = share(one.at_s);
+      piece.style.width = share(one.seconds);
+      bar.append(piece);
+    }
+    const told = stay.phases.map((phase) => `${phase.name} ${seconds(phase.seconds)}`);
+    const line = element("p", `${stay.worker}: ${told.join(", ") || "told no times"}`, "note");
+    rows.append(bar, line);
+  }
+  return rows;
+}
+
 function drawLife(life) {
   const steps = element("ol", undefined, "steps");
   for (const step of life.steps) steps.append(element("li", `${seconds(step.at_s)}  ${step.what}`));
@@ -220,7 +239,7 @@ function drawLife(life) {
     ["why there", life.explanation || "it never went to a worker"],
     ["why cached or not", life.reason || "nobody looked"],
   ];
-  put("life", element("h3", life.id, "id"), steps,
+  put("life", element("h3", life.id, "id"), steps, drawTimes(life),
     table([["", (row) => row[0]], ["", (row) => row[1], "text"]], facts, ""));
 }
 

@@ -8,6 +8,7 @@ from itertools import islice
 from msgspec import Struct
 
 from gateway.telemetry.lives import Life
+from gateway.telemetry.stays import stays
 
 MAX_ROWS = 50
 
@@ -33,10 +34,27 @@ class Step(Struct, frozen=True):
     what: str
 
 
+class Span(Struct, frozen=True):
+    """A part of a request's time: seconds after its acceptance, and how long."""
+
+    name: str
+    at_s: float
+    seconds: float
+
+
+class WorkerTime(Struct, frozen=True):
+    """With one worker; phases: what it did then, if it told."""
+
+    worker: str
+    at_s: float
+    seconds: float
+    phases: list[Span]
+
+
 class RequestView(Struct, frozen=True):
     """A request's life. route: of the API; explanation: why it went to its last worker.
 
-    reason: what the doctor found. prompts: in it; the steps are the first one's.
+    reason: what the doctor found. prompts: in it; steps and times are the first one's.
     """
 
     id: str
@@ -46,7 +64,9 @@ class RequestView(Struct, frozen=True):
     route: str
     status: int
     outcome: str
+    seconds: float
     steps: list[Step]
+    workers: list[WorkerTime]
     prompts: int
     prompt_tokens: int
     cached_tokens: int
@@ -83,7 +103,9 @@ def request_view(life: Life, now: float) -> RequestView:
         route=life.route,
         status=life.status,
         outcome=life.outcome,
+        seconds=life.ended - life.began,
         steps=_steps(life),
+        workers=_workers(life),
         prompts=life.num_parts,
         prompt_tokens=life.prompt_tokens,
         cached_tokens=life.cached_tokens,
@@ -101,3 +123,18 @@ def _steps(life: Life) -> list[Step]:
         steps.append(Step(life.first_output - life.began, "first output"))
     steps.append(Step(life.ended - life.began, f"ended: {life.outcome}"))
     return sorted(steps, key=lambda step: step.at_s)
+
+
+def _workers(life: Life) -> list[WorkerTime]:
+    """In the order in which it was sent to them."""
+    return [
+        WorkerTime(
+            worker=stay.worker,
+            at_s=stay.began - life.began,
+            seconds=stay.ended - stay.began,
+            phases=[
+                Span(phase.name, phase.began - life.began, phase.seconds) for phase in stay.phases
+            ],
+        )
+        for stay in stays(life)
+    ]

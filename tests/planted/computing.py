@@ -26,9 +26,9 @@ FAULTS: tuple[Fault, ...] = (
     engine.fault(
         "step given up is not failed",
         "What a step that was given up committed stays in the cache.",
-        "            self._fail_step(error)\n",
+        "            self._fail_step(error, first_cached, started)\n",
         "            if not isinstance(error, StepAbandoned):\n"
-        "                self._fail_step(error)\n",
+        "                self._fail_step(error, first_cached, started)\n",
     ),
     engine.fault(
         "failed sequences not told",
@@ -87,8 +87,8 @@ FAULTS: tuple[Fault, ...] = (
     engine.fault(
         "events of a failed step wait",
         "What a failed step took out of the cache is believed to be there until the next one.",
-        "told = StepReport(self._measure(), events=self._take_events())",
-        "told = StepReport(self._measure())",
+        "first_cached=first_cached, events=self._take_events(), began=began",
+        "first_cached=first_cached, began=began",
     ),
     runner.fault(
         "poison after the copies",

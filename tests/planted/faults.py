@@ -19,6 +19,7 @@ from tests.planted.programs import FAULTS as PROGRAMS
 from tests.planted.ranks import FAULTS as RANKS
 from tests.planted.scores import FAULTS as SCORES
 from tests.planted.text import FAULTS as TEXT
+from tests.planted.times import FAULTS as TIMES
 from tests.planted.turns import FAULTS as TURNS
 
 FAULTS: tuple[Fault, ...] = (
@@ -39,4 +40,5 @@ FAULTS: tuple[Fault, ...] = (
     *APART,
     *DOCTOR,
     *ANALYSIS,
+    *TIMES,
 )

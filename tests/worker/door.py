@@ -36,7 +36,10 @@ class Worker:
     """Everything of a worker but the model."""
 
     def __init__(
-        self, folder: Path, make_cache: Callable[[PagePool], PrefixCache] = RadixCache
+        self,
+        folder: Path,
+        make_cache: Callable[[PagePool], PrefixCache] = RadixCache,
+        name: str = "w",
     ) -> None:
         self.tokenizer = tokenizer_of(folder)
         template = ChatTemplate.load(folder, self.tokenizer, MAX_LEN)
@@ -57,7 +60,7 @@ class Worker:
             lambda: self.engine.load, self.engine.snapshot, self.tokenizer.token_bytes
         )
         identity = Identity(
-            "w", "i1", "m", "generate", MAX_LEN, "radix", SIZE, PAGES * SIZE, 8, 24, "0", VOCAB
+            name, "i1", "m", "generate", MAX_LEN, "radix", SIZE, PAGES * SIZE, 8, 24, "0", VOCAB
         )
         self.server = grpc.aio.server()
         self.servicer = LinkServicer(identity, self.service, state, heartbeat_s=0.2)

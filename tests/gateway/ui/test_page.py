@@ -110,6 +110,10 @@ async def test_a_request_is_followed_from_its_arrival_to_its_end(
     assert "worker=w1" in moved[0]["explanation"]
     assert moved[0]["reason"].startswith("hit=3/7")
     assert (moved[0]["prompt_tokens"], moved[0]["completion_tokens"]) == (7, 3)
+    before, after = moved[0]["workers"]
+    assert (before["worker"], after["worker"]) == ("w0", "w1")
+    assert before["at_s"] + before["seconds"] <= after["at_s"]
+    assert after["phases"] == []
     unknown = await live.http.get("/ui/request.json", params={"id": "<script>"})
     assert unknown.status_code == 404
 
