@@ -18,11 +18,13 @@ from gateway.fields import (
     Name,
     PositiveInt,
     Seconds,
+    Url,
     explain,
     refuse_bad_port,
     refuse_infinite,
     refuse_more,
     refuse_repeats,
+    whole,
 )
 from gateway.tenant_config import (
     AdminConfig,
@@ -189,7 +191,7 @@ class RoutingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class DnsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A name whose every address is a worker: a headless service. refresh_s: between questions."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,252})$")]
+    name: Annotated[str, whole(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252})")]
     port: Annotated[int, Meta(ge=1, le=65535)]
     refresh_s: Seconds = 2.0
     timeout_s: Seconds = 5.0
@@ -207,7 +209,7 @@ class ForeignConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     that fail before it is left. silence_s: the longest pause in an answer.
     """
 
-    url: Annotated[str, Meta(pattern=r"^https?://[^\s/]+(/[^\s]*)?$")]
+    url: Url
     name: Name
     kind: ForeignKind = "openai"
     model: str | None = None
@@ -276,7 +278,7 @@ class TracingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     traceparent; a client's own decision is followed.
     """
 
-    endpoint: Annotated[str, Meta(pattern=r"^https?://[^\s/]+(/[^\s]*)?$")] | None = None
+    endpoint: Url | None = None
     sample: Annotated[float, Meta(ge=0, le=1)] = 1.0
 
 
@@ -317,7 +319,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep_alive_s: Seconds = 15.0
     request_timeout_s: Seconds = 1800.0
     shutdown_s: Seconds = 30.0
-    log_level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$")] = "info"
+    log_level: Annotated[str, whole("(debug|info|warning|error)")] = "info"
     log_format: Literal["text", "json"] = "text"
 
     def __post_init__(self) -> None:

@@ -12,12 +12,31 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 
+
+def whole(pattern: str) -> Meta:
+    """All of a text is what the pattern says: `$` would let a newline behind it through."""
+    return Meta(pattern=rf"^{pattern}\Z")
+
+
+def portable(schema: Any) -> Any:
+    """A JSON schema whose patterns end as other languages write it: there, `$` is the very end."""
+    if isinstance(schema, dict):
+        return {
+            name: value.replace(r"\Z", "$")
+            if name == "pattern" and isinstance(value, str)
+            else portable(value)
+            for name, value in schema.items()
+        }
+    return [portable(one) for one in schema] if isinstance(schema, list) else schema
+
+
 PositiveInt = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
-Name = Annotated[str, Meta(pattern=f"^{_NAME}$")]
-Address = Annotated[str, Meta(pattern=r"^(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$")]
-KeyDigest = Annotated[str, Meta(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
+Name = Annotated[str, whole(_NAME)]
+Address = Annotated[str, whole(r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")]
+KeyDigest = Annotated[str, whole(r"(sha256:)?[0-9a-f]{64}")]
+Url = Annotated[str, whole(r"https?://[^\s/]+(/[^\s]*)?")]
 Instant = Annotated[datetime, Meta(tz=True)]
 
 

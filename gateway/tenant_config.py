@@ -20,6 +20,7 @@ from gateway.fields import (
     Seconds,
     refuse_bad_port,
     refuse_repeats,
+    whole,
 )
 
 # Keys that one tenant may have.
@@ -112,7 +113,7 @@ class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     models: Annotated[tuple[str, ...], Meta(max_length=1000)] | None = None
     policy: PolicyConfig | None = None
     weight: Annotated[float, Meta(ge=0.001, le=1000)] = 1.0
-    priority: Annotated[str, Meta(pattern="^(high|normal|low)$")] = "normal"
+    priority: Annotated[str, whole("(high|normal|low)")] = "normal"
     quota: TenantQuota = TenantQuota()
     cache_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
     cache_cap: Annotated[float, Meta(ge=0, le=1)] = 1.0

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.#-]{0,63}$")]
+# Not `$`, which lets a newline behind it through.
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.#-]{0,63}\Z")]
 Stops = Annotated[list[Annotated[str, Meta(min_length=1, max_length=1024)]], Meta(max_length=16)]
 
 

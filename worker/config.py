@@ -13,12 +13,13 @@ import msgspec
 from msgspec import Meta
 
 PositiveInt = Annotated[int, Meta(ge=1)]
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
-Device = Annotated[str, Meta(pattern=r"^(cpu|cuda(:[0-9]+)?)$")]
-Size = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?\s*([KMGT]i?)?B?$")]
+# Patterns end with \Z: `$` lets a newline behind it through.
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]
+Device = Annotated[str, Meta(pattern=r"^(cpu|cuda(:[0-9]+)?)\Z")]
+Size = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?\s*([KMGT]i?)?B?\Z")]
 # A size, a share of the memory that is free at the start, or so many tokens.
 Budget = Annotated[
-    str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?\s*(([KMGT]i?)?B?|%)$|^[1-9][0-9_]*\s*tokens$")
+    str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?\s*(([KMGT]i?)?B?|%)\Z|^[1-9][0-9_]*\s*tokens\Z")
 ]
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}

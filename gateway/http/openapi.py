@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from gateway.errors import ErrorBody
+from gateway.fields import portable
 from gateway.http import openai
 from gateway.http.objects import ChatCompletion, Chunk, Completion
 from gateway.http.openai import ChatRequest, CompletionRequest
@@ -72,6 +73,7 @@ def document(models: type[msgspec.Struct], model: type[msgspec.Struct]) -> bytes
     for post in POSTS:
         types += [post.request, post.answer, *([post.event] if post.event else [])]
     _, schemas = msgspec.json.schema_components(list(dict.fromkeys(types)), ref_template=_REF)
+    schemas = portable(schemas)
     for name, refused in _REFUSED.items():
         for field in refused:
             schemas[name]["properties"].pop(field, None)

@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from gateway.config import LimitConfig
 from gateway.errors import InvalidRequest
+from gateway.fields import whole
 from gateway.http.decoding import check_depth, invalid
 from gateway.request import Constraint, Language
 
@@ -18,7 +19,7 @@ _ANY_OBJECT = '{"type":"object"}'
 class JsonSchemaFormat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """strict is taken and makes no difference: the answer always conforms."""
 
-    name: Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+    name: Annotated[str, whole("[a-zA-Z0-9_-]{1,64}")]
     schema: dict[str, Any] | bool = True
     description: str | UnsetType = UNSET
     strict: bool | UnsetType | None = UNSET

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from gateway.config import LimitConfig
 from gateway.errors import InvalidRequest
+from gateway.fields import whole
 from gateway.http.decoding import check_depth, invalid
 from gateway.request import ToolChoice, ToolMode
 
-FunctionName = Annotated[str, Meta(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
+FunctionName = Annotated[str, whole("[a-zA-Z0-9_.-]{1,64}")]
 
 
 # Fields stand in the order in which models were shown them.

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from gateway.config import GatewayConfig
+from gateway.fields import portable
 from worker.config import WorkerConfig
 
 SCHEMA = Path(__file__).parents[2] / "deploy" / "helm" / "pando" / "values.schema.json"
@@ -29,7 +30,7 @@ def definitions() -> dict[str, Any]:
     """Every type of both programs' settings, by program and name."""
     found: dict[str, Any] = {}
     for program, kind in (("gateway", GatewayConfig), ("worker", WorkerConfig)):
-        for name, schema in msgspec.json.schema(kind)["$defs"].items():
+        for name, schema in portable(msgspec.json.schema(kind))["$defs"].items():
             found[f"{program}.{name}"] = _of_draft_7(schema, program)
     for name, owned in OWNED.items():
         for field in owned:

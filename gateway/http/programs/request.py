@@ -8,12 +8,13 @@ import msgspec
 from msgspec import Meta
 
 from gateway.config import LimitConfig, ProgramLimitConfig
+from gateway.fields import whole
 from gateway.http.decoding import check_nodes, decoded, invalid
 from gateway.http.openai import Label, StreamOptions, Tier
 from gateway.http.programs.check import Size, checked
 from proto.program import Node, ProgramSampling
 
-SessionId = Annotated[str, Meta(pattern=r"^[^~]{1,256}~[A-Za-z0-9-]{1,64}$")]
+SessionId = Annotated[str, whole("[^~]{1,256}~[A-Za-z0-9-]{1,64}")]
 
 
 class SessionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
