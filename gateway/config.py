@@ -2,6 +2,8 @@
 
 The file is YAML, and so JSON. An error names the field, its value and the allowed range.
 Keys are never in it in the clear: `keys` lists sha256 digests.
+
+`fleet_config`, `limit_config` and `tenant_config` hold the parts with most settings.
 """
 
 from __future__ import annotations
@@ -14,18 +16,25 @@ import msgspec
 from msgspec import Meta
 
 from gateway.fields import (
-    Address,
     Name,
     PositiveInt,
     Seconds,
     Url,
     explain,
-    refuse_bad_port,
     refuse_infinite,
-    refuse_more,
     refuse_repeats,
     whole,
 )
+from gateway.fleet_config import (
+    BreakerConfig,
+    DnsConfig,
+    ForeignConfig,
+    ForeignKind,
+    LinkConfig,
+    TlsConfig,
+    WorkerConfig,
+)
+from gateway.limit_config import LimitConfig, ProgramLimitConfig, QueueConfig, RetryConfig
 from gateway.tenant_config import (
     AdminConfig,
     PolicyConfig,
@@ -35,119 +44,32 @@ from gateway.tenant_config import (
     refuse_shared_keys,
 )
 
+# What the gateway's rooms are set up by. Tenants' own settings are in `tenant_config`.
+__all__ = [
+    "BreakerConfig",
+    "ConfigError",
+    "DnsConfig",
+    "DoctorConfig",
+    "ForeignConfig",
+    "ForeignKind",
+    "GatewayConfig",
+    "LimitConfig",
+    "LinkConfig",
+    "ProgramLimitConfig",
+    "PublicPrefixConfig",
+    "QueueConfig",
+    "RetryConfig",
+    "RoutingConfig",
+    "TlsConfig",
+    "TracingConfig",
+    "WorkerConfig",
+    "load",
+    "worker_flag",
+]
+
 
 class ConfigError(ValueError):
     """A setting is wrong; the text says which, what it was and what it may be."""
-
-
-class WorkerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a worker listens. name: what it must call itself; None takes what it says."""
-
-    address: Address
-    name: Name | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse a port that is none."""
-        refuse_bad_port("address", f"//{self.address}", self.address)
-
-
-class LimitConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much one request may bring, and how long it may take to.
-
-    head_bytes: the request line and headers together. body_bytes: a worker takes messages of 64 MiB
-    at most. idle_s: how long a connection is kept for its next request; longer than those keep it
-    who ask, or one that they take up ends under their hands. stall_s: how long a client may take
-    nothing of what lies ready for it. json_nodes: strings, objects, lists and further members of a
-    body, token ids apart. content_parts: text parts of all messages. prompt_ids: of all prompts.
-    documents: pairs that one request has scored, or texts that it has embedded.
-    grammar_chars: of a schema, a regex, a grammar or all choices of `structured_outputs`.
-    """
-
-    head_bytes: PositiveInt = 64 * 1024
-    head_timeout_s: Seconds = 30.0
-    body_bytes: Annotated[int, Meta(ge=1, le=60 * 1024 * 1024)] = 8 * 1024 * 1024
-    body_timeout_s: Seconds = 60.0
-    idle_s: Seconds = 75.0
-    stall_s: Seconds = 30.0
-    json_depth: PositiveInt = 32
-    json_nodes: PositiveInt = 65_536
-    content_parts: PositiveInt = 4096
-    prompt_ids: PositiveInt = 1_048_576
-    messages: PositiveInt = 2048
-    choices: PositiveInt = 16
-    prompts: PositiveInt = 128
-    documents: PositiveInt = 2048
-    stop_strings: PositiveInt = 16
-    stop_string_chars: PositiveInt = 1024
-    stop_token_ids: PositiveInt = 128
-    logit_bias: PositiveInt = 1024
-    tools: PositiveInt = 128
-    grammar_chars: PositiveInt = 262_144
-    grammar_choices: PositiveInt = 4096
-
-
-class ProgramLimitConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How large one program may be.
-
-    depth: forks within forks. branches: of all forks. choices: of a select. n: of a gen. tokens:
-    that all its nodes may generate together. session_ttl_s: how long a session may be kept.
-    """
-
-    nodes: PositiveInt = 1024
-    depth: PositiveInt = 8
-    branches: PositiveInt = 256
-    choices: PositiveInt = 256
-    n: PositiveInt = 64
-    tokens: PositiveInt = 65_536
-    session_ttl_s: PositiveInt = 600
-
-
-class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Files that encrypt the links. ca: who signs workers' certificates. cert, key: our own, where
-    workers ask for one. server_name: what their certificates say, if not the address.
-    """
-
-    ca: str
-    cert: str | None = None
-    key: str | None = None
-    server_name: str | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse half a pair."""
-        if (self.cert is None) != (self.key is None):
-            raise ValueError("cert and key go together: set both or neither")
-
-
-class BreakerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When a failing worker is left alone: after `failures` in a row, for open_s, then longer."""
-
-    failures: Annotated[int, Meta(ge=2)] = 5
-    successes: PositiveInt = 2
-    open_s: Seconds = 5.0
-    max_open_s: Seconds = 60.0
-
-    def __post_init__(self) -> None:
-        """Refuse a first wait above the longest."""
-        refuse_more("open_s", self.open_s, "max_open_s", self.max_open_s)
-
-
-class LinkConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a link judges its worker.
-
-    silence_s: no message for so long means that it is broken. wedge_s: no step computed for so long
-    while there is work means that its engine hangs; its requests go on elsewhere.
-    """
-
-    hello_timeout_s: Seconds = 10.0
-    silence_s: Seconds = 5.0
-    wedge_s: Seconds = 60.0
-    backoff_min_s: Seconds = 0.1
-    backoff_max_s: Seconds = 3.0
-    tls: TlsConfig | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse a first pause above the longest."""
-        refuse_more("backoff_min_s", self.backoff_min_s, "backoff_max_s", self.backoff_max_s)
 
 
 class RoutingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -186,75 +108,6 @@ class RoutingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     completion_key_chars: PositiveInt = 1024
     tokens_per_byte: Annotated[float, Meta(gt=0, le=1000)] = 0.25
     attempts: PositiveInt = 3
-
-
-class DnsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A name whose every address is a worker: a headless service. refresh_s: between questions."""
-
-    name: Annotated[str, whole(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252})")]
-    port: Annotated[int, Meta(ge=1, le=65535)]
-    refresh_s: Seconds = 2.0
-    timeout_s: Seconds = 5.0
-
-
-ForeignKind = Literal["vllm", "sglang", "openai"]
-
-
-class ForeignConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A server with OpenAI's API as a member of the fleet.
-
-    model: what it calls the model; None: the first that it lists. served_model_name: what clients
-    call it; None: the same. key_variable: the environment variable with the key it wants.
-    max_running_sequences: how many it is sent at once, and a few ahead. failures: looks in a row
-    that fail before it is left. silence_s: the longest pause in an answer.
-    """
-
-    url: Url
-    name: Name
-    kind: ForeignKind = "openai"
-    model: str | None = None
-    served_model_name: str | None = None
-    key_variable: str | None = None
-    max_running_sequences: PositiveInt = 256
-    poll_s: Seconds = 1.0
-    timeout_s: Seconds = 5.0
-    silence_s: Seconds = 120.0
-    failures: Annotated[int, Meta(ge=2)] = 3
-
-    def __post_init__(self) -> None:
-        """Refuse a port that is none."""
-        refuse_bad_port("url", self.url, self.url)
-
-
-class RetryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many retries the gateway allows itself: `burst` at once; requests and time refill it."""
-
-    burst: PositiveInt = 512
-    per_request: Annotated[float, Meta(ge=0)] = 0.5
-    per_s: Annotated[float, Meta(ge=0)] = 8.0
-
-
-class QueueConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What waits at the gateway while no worker has credit.
-
-    credit_ahead: of what a worker runs together, how much more it is sent. hold_s: how long a
-    request waits for others of its prefix before it is sent. max_wait_s: then 503. ageing_s: a
-    wait that lifts a tenant one priority class. bypass_s: how long one prefix may go first.
-    max_waiting: of all tenants; then 503. no_worker_s: how long a model whose last worker left, or
-    drains, is waited for before requests get 503.
-    """
-
-    credit_ahead: Annotated[float, Meta(ge=0)] = 0.25
-    hold_s: Annotated[float, Meta(ge=0, le=10)] = 0.0
-    max_wait_s: Seconds = 60.0
-    ageing_s: Seconds = 10.0
-    bypass_s: Seconds = 2.0
-    no_worker_s: Annotated[float, Meta(ge=0, le=600)] = 10.0
-    max_waiting: PositiveInt = 10_000
-
-    def __post_init__(self) -> None:
-        """Refuse a hold that nothing outlasts."""
-        refuse_more("hold_s", self.hold_s, "max_wait_s", self.max_wait_s)
 
 
 class DoctorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
