@@ -487,16 +487,18 @@ class Done(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
 
 class Timing(_message.Message):
-    __slots__ = ("prepared_us", "admitted_us", "first_token_us", "ended_us")
+    __slots__ = ("prepared_us", "admitted_us", "first_token_us", "ended_us", "num_preemptions")
     PREPARED_US_FIELD_NUMBER: _ClassVar[int]
     ADMITTED_US_FIELD_NUMBER: _ClassVar[int]
     FIRST_TOKEN_US_FIELD_NUMBER: _ClassVar[int]
     ENDED_US_FIELD_NUMBER: _ClassVar[int]
+    NUM_PREEMPTIONS_FIELD_NUMBER: _ClassVar[int]
     prepared_us: int
     admitted_us: int
     first_token_us: int
     ended_us: int
-    def __init__(self, prepared_us: _Optional[int] = ..., admitted_us: _Optional[int] = ..., first_token_us: _Optional[int] = ..., ended_us: _Optional[int] = ...) -> None: ...
+    num_preemptions: int
+    def __init__(self, prepared_us: _Optional[int] = ..., admitted_us: _Optional[int] = ..., first_token_us: _Optional[int] = ..., ended_us: _Optional[int] = ..., num_preemptions: _Optional[int] = ...) -> None: ...
 
 class Usage(_message.Message):
     __slots__ = ("prompt_tokens", "cached_tokens", "completion_tokens")
