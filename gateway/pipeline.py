@@ -174,7 +174,7 @@ class Run:
             cache_reason=self.finding.reason.value if self.finding else None,
             seconds=self._record.elapsed_s,
             trace_id=self._trace.name if self._trace else None,
-            **_worker_seconds(life),
+            **_worker_times(life),
         )
 
     def _life(self, status: int, outcome: str) -> Life:
@@ -213,8 +213,10 @@ class Run:
         return face.status, face.code or "error"
 
 
-def _worker_seconds(life: Life) -> dict[str, float | None]:
+def _worker_times(life: Life) -> dict[str, float | None]:
     """What the request's time went to in its last worker, if that told."""
     timing = life.sent[-1].timing if life.sent else None
-    phases = timing.phases() if timing is not None else []
-    return {f"worker_{phase.name}_seconds": phase.seconds for phase in phases}
+    if timing is None:
+        return {}
+    told = {f"worker_{phase.name}_seconds": phase.seconds for phase in timing.phases()}
+    return {**told, "worker_preemptions": timing.num_preemptions or None}

@@ -22,12 +22,14 @@ class Timing(Struct, frozen=True, gc=False):
     """Seconds of the worker's own clock since the request came there.
 
     None: it did not come so far. What a worker says here is believed as far as it goes forward.
+    num_preemptions: how often it gave pages back there, to wait and be computed again.
     """
 
     ended_s: float
     prepared_s: float | None = None
     admitted_s: float | None = None
     first_token_s: float | None = None
+    num_preemptions: int = 0
 
     def phases(self) -> list[Phase]:
         """One behind the other, without a gap, from 0 to `ended_s`; the last one may be cut short.

@@ -81,7 +81,8 @@ class StepReport:
     failed: sequences that ended because the step could not be computed. began: when the step did,
     by the engine's clock; None without one. step_s: then 0, and where it could not be computed.
     step_rows: sequences in the step. refused: sequences that their grammar ended, or that found no
-    memory, and why. mask_s: seconds of each mask since the last report.
+    memory, and why. mask_s: seconds of each mask since the last report. preempted: sequences that
+    gave their pages back since then, each time.
     """
 
     load: Load
@@ -97,6 +98,7 @@ class StepReport:
     durations: Durations = field(default_factory=Durations)
     refused: dict[int, RequestFailed] = field(default_factory=dict)
     mask_s: list[float] = field(default_factory=list)
+    preempted: list[int] = field(default_factory=list)
 
     def span(self, clock: Callable[[], float]) -> tuple[float, float]:
         """When the step began and when it ended; twice the time now where there was none."""
@@ -349,11 +351,13 @@ class Engine:
     def _report(self, report: StepReport) -> None:
         """What has been forced meanwhile stands in front of what the step sampled."""
         untold, self._untold = self._untold, []
+        preempted, self._scheduler.preempted = self._scheduler.preempted, []
         self.load = report.load
         told = replace(
             report,
             progress=[*untold, *report.progress],
             mask_s=self._scheduler.guidance.take_seconds(),
+            preempted=preempted,
         )
         self._on_report(told)
 

@@ -87,6 +87,7 @@ class Scheduler:
         )
         # By arrival: the last one is the first to be preempted.
         self._running: list[Sequence] = []
+        self.preempted: list[int] = []
         # Neither waiting nor running: what their grammar allows first isn't known yet.
         self._parked: dict[int, Sequence] = {}
         self._waiting_tokens = 0
@@ -352,6 +353,7 @@ class Scheduler:
         sequence.num_boundaries_stored = 0
         self._enqueue(sequence)
         self._count(preemptions=1)
+        self.preempted.append(sequence.spec.id)
 
     def _give_back(self, sequence: Sequence) -> None:
         self._await(sequence, None)

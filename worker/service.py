@@ -137,6 +137,10 @@ class Service:
         """Spreads one engine step over the requests, then lets every link send once."""
         roster = self._roster
         began, ended = report.span(self._clock)
+        for sequence_id in report.preempted:
+            request = roster.of_sequence(sequence_id)
+            if request is not None:
+                request.timer.preempted()
         for sequence_id, cached_tokens in report.first_cached.items():
             request = roster.of_sequence(sequence_id)
             if request is not None:

@@ -12,12 +12,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds since the request came, in the order in which they happen; None: not come so far."""
+    """Seconds since the request came, in the order in which they happen; None: not come so far.
+
+    num_preemptions: of all its sequences.
+    """
 
     ended_s: float
     prepared_s: float | None = None
     admitted_s: float | None = None
     first_token_s: float | None = None
+    num_preemptions: int = 0
 
 
 @dataclass(slots=True)
@@ -28,6 +32,7 @@ class Timer:
     _prepared: float | None = None
     _admitted: float | None = None
     _first_token: float | None = None
+    _num_preemptions: int = 0
 
     def prepared(self, now: float) -> None:
         """A sequence goes to the engine."""
@@ -44,6 +49,16 @@ class Timer:
         if self._first_token is None:
             self._first_token = now - self.came
 
+    def preempted(self) -> None:
+        """A sequence gave its pages back."""
+        self._num_preemptions += 1
+
     def read(self, now: float) -> Timing:
         """What is told of a request that ends now."""
-        return Timing(now - self.came, self._prepared, self._admitted, self._first_token)
+        return Timing(
+            now - self.came,
+            self._prepared,
+            self._admitted,
+            self._first_token,
+            self._num_preemptions,
+        )

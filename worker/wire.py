@@ -348,6 +348,7 @@ def _timing_of(timing: Timing) -> pb.Timing:
         admitted_us=us(timing.admitted_s),
         first_token_us=us(timing.first_token_s),
         ended_us=int(timing.ended_s * _US),
+        num_preemptions=timing.num_preemptions,
     )
 
 

@@ -232,6 +232,7 @@ def timing_of(end: pb.Done | pb.Failed) -> Timing | None:
         seconds("prepared_us"),
         seconds("admitted_us"),
         seconds("first_token_us"),
+        told.num_preemptions,
     )
 
 

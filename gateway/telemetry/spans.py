@@ -121,6 +121,8 @@ class SpanTraces:
         self._ids.give(stay.span_id)
         span = start("gateway.worker", below, start_time=ns(stay.began), attributes=worker)
         self._ids.give(0)
+        if stay.num_preemptions:
+            span.set_attribute("pando.preemptions", stay.num_preemptions)
         if output is not None and stay.began <= output <= stay.ended:
             span.add_event("first_output", timestamp=ns(output))
         inside = set_span_in_context(span)

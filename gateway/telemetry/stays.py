@@ -13,6 +13,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.telemetry.lives import Life, Sent
 from gateway.timing import Phase, Timing
@@ -30,6 +31,7 @@ class Stay(Struct, frozen=True, gc=False):
     began: float
     ended: float
     phases: tuple[Phase, ...] = ()
+    num_preemptions: int = 0
 
 
 def stays(life: Life) -> list[Stay]:
@@ -40,8 +42,11 @@ def stays(life: Life) -> list[Stay]:
         assert sent is not None
         last = life.ended if following is None else following.at
         ended = last if sent.over is None else sent.over
-        phases = () if sent.timing is None else _placed(life, sent, sent.timing, ended)
-        found.append(Stay(sent.worker, sent.span_id, waited_from, sent.at, ended, phases))
+        stay = Stay(sent.worker, sent.span_id, waited_from, sent.at, ended)
+        if sent.timing is not None:
+            phases = _placed(life, sent, sent.timing, ended)
+            stay = replace(stay, phases=phases, num_preemptions=sent.timing.num_preemptions)
+        found.append(stay)
         waited_from = ended
     return found
 

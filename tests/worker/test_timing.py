@@ -62,12 +62,13 @@ class SlowRunner(ChainRunner):
 class Slow(Desk):
     """Preparing takes PREPARE_S and a step STEP_S of at most 4 tokens, one sequence at a time."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, pages: int = 64, at_once: int = 1) -> None:
         hand = Hand()
         intake = SlowIntake(tokenizer, None, 100, random.Random(0))
         runner = SlowRunner(64, 4)
         intake.hand = runner.hand = hand
-        scheduler = Scheduler(RadixCache(PagePool(64, 4)), SchedulerLimits(4, 1))
+        cache = RadixCache(PagePool(pages, 4))
+        scheduler = Scheduler(cache, SchedulerLimits(4 * at_once, at_once))
         super().__init__(intake, tokenizer, scheduler, runner, hand)
         self.runner = runner
         self.record = Record()
@@ -133,6 +134,19 @@ def test_a_step_that_fails_was_begun(slow: Slow) -> None:
     slow.runner.fail_next = True
     slow.engine.step()
     assert slow.record.timings[1] == Timing(1.25, 0.25, 0.25)
+
+
+def test_who_gives_pages_back_is_told_how_often(tokenizer: Tokenizer) -> None:
+    slow = Slow(tokenizer, pages=5, at_once=2)
+    for number in (1, 2):
+        prompt = pack_tokens([number * 10 + place for place in range(6)])
+        slow.submit(number, prompt=prompt, rules=StopRules(max_tokens=8, ignore_eos=True))
+    slow.work()
+    often = [slow.record.timings[number].num_preemptions for number in (1, 2)]
+    assert often == [0, slow.engine.load.counters.preemptions]
+    assert often[1] > 0
+    done = wire.done_of(2, Usage(5, 4, 3), slow.record.timings[2])
+    assert done.timing.num_preemptions == often[1]
 
 
 def test_where_nothing_is_computed_all_of_it_was_preparing(slow: Slow) -> None:

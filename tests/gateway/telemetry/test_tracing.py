@@ -77,7 +77,7 @@ def retried() -> Life:
         outcome="finished",
         sent=(
             Sent(91.0, "w0", 10, 92.0, Timing(0.5, 0.25)),
-            Sent(93.0, "w1", 11, 99.0, Timing(5.0, 0.25, 0.5, 1.0)),
+            Sent(93.0, "w1", 11, 99.0, Timing(5.0, 0.25, 0.5, 1.0, 3)),
         ),
         first_output=94.5,
     )
@@ -119,6 +119,8 @@ def test_a_life_is_a_span_with_each_wait_and_worker_below_and_the_workers_own_th
     top = root.context.span_id
     assert above == [top, 10, 10, top, top, 11, 11, 11, 11, top]
     assert (spans[3].context.span_id, spans[9].context.span_id) == (10, 11)
+    often = [span.attributes.get("pando.preemptions") for span in (spans[3], spans[9])]
+    assert often == [None, 3]
     assert [len(span.events) for span in spans] == [0] * 9 + [1, 0]
     assert spans[9].events[0].timestamp == start + int(94.5 * 10**9)
 
@@ -133,7 +135,8 @@ def test_a_life_is_a_span_with_each_wait_and_worker_below_and_the_workers_own_th
 def test_whatever_a_worker_says_its_phases_lie_in_its_time_one_behind_the_other(
     marks: list[float | None], ended_s: float, over: float | None, output: float | None
 ) -> None:
-    timing = Timing(ended_s, *marks)
+    prepared_s, admitted_s, first_token_s = marks
+    timing = Timing(ended_s, prepared_s, admitted_s, first_token_s)
     sent = (Sent(91.0, "w0", 1, over, timing),)
     (stay,) = stays(replaced(retried(), sent=sent, first_output=output))
     edges = [edge for phase in stay.phases for edge in (phase.began, phase.ended)]
@@ -226,6 +229,7 @@ async def timely(submit: pb.Submit, line: Line) -> None:
     output = pb.Output(request_id=number, text="Hi", token_ids=b"\1\0\0\0", finish_reason=pb.STOP)
     usage = pb.Usage(prompt_tokens=7, completion_tokens=1)
     timing = pb.Timing(prepared_us=1, admitted_us=3, first_token_us=7, ended_us=7)
+    timing.num_preemptions = 2
     line.step(outputs=[output], done=[pb.Done(request_id=number, usage=usage, timing=timing)])
 
 
@@ -257,6 +261,7 @@ async def test_a_retry_has_the_times_of_both_workers(
     assert below(spans, "gateway.request") == [["gateway.queue", "gateway.worker"] * 2]
     assert "worker_prepare_seconds=1e-06 worker_wait_seconds=2e-06" in caplog.text
     assert "worker_prefill_seconds=4e-06 worker_decode_seconds=0" in caplog.text
+    assert "worker_preemptions=2" in caplog.text
 
 
 async def test_a_worker_that_dies_tells_nothing(
