@@ -64,6 +64,7 @@ async def fake_server(
         routes=[
             Route("/v1/models", models),
             Route("/v1/chat/completions", chat, methods=["POST"]),
+            Route("/v1/completions", chat, methods=["POST"]),
             Route("/metrics", metrics),
         ]
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import random
 import sys
@@ -125,7 +126,7 @@ def test_a_life_is_a_span_with_each_wait_and_worker_below_and_the_workers_own_th
     assert spans[9].events[0].timestamp == start + int(94.5 * 10**9)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     marks=st.lists(st.none() | st.floats(0, 1e13), min_size=3, max_size=3),
     ended_s=st.floats(0, 1e13),
@@ -215,6 +216,7 @@ async def test_a_request_is_traced_and_no_text_of_it_is(
     headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
     answer = await live.http.post("/v1/chat/completions", json=body, headers=headers)
     assert answer.status_code == 200
+    await live.http.aclose()
     spans = exporter.get_finished_spans()
     assert [span.name for span in spans] == ["gateway.queue", "gateway.worker", "gateway.request"]
     assert spans[-1].attributes["gen_ai.usage.input_tokens"] == 7
@@ -308,6 +310,30 @@ async def test_a_foreign_servers_spans_go_below_the_time_with_it(serve: Serve, i
     else:
         (span,) = [one for one in exporter.get_finished_spans() if one.name == "gateway.worker"]
         assert heads == [f"00-{TRACE}-{span.context.span_id:016x}-01"]
+
+
+async def test_of_several_prompts_those_behind_the_first_go_below_the_request(serve: Serve) -> None:
+    heads: dict[str, str] = {}
+
+    async def answer(request: Any) -> Any:
+        heads[json.loads(await request.body())["prompt"]] = request.headers["traceparent"]
+        choice = {"index": 0, "text": "x", "finish_reason": "stop"}
+        return await cut(json.dumps({"choices": [choice]}), "[DONE]")(request)
+
+    (port,) = free_ports(1)
+    async with fake_server(port, answer):
+        live = await serve(foreign=(member(f"http://127.0.0.1:{port}"),))
+        await live.until_linked("f0")
+        exporter = traced(live)
+        body = {"model": "tiny", "prompt": ["one", "two"]}
+        assert (await live.http.post("/v1/completions", json=body)).status_code == 200
+        await live.http.aclose()
+    spans = {span.name: span.context for span in exporter.get_finished_spans()}
+    named = {"one": spans["gateway.worker"], "two": spans["gateway.request"]}
+    assert heads == {
+        prompt: f"00-{context.trace_id:032x}-{context.span_id:016x}-01"
+        for prompt, context in named.items()
+    }
 
 
 @contextmanager
