@@ -511,18 +511,20 @@ class Usage(_message.Message):
     def __init__(self, prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ...) -> None: ...
 
 class Failed(_message.Message):
-    __slots__ = ("request_id", "code", "message", "param", "timing")
+    __slots__ = ("request_id", "code", "message", "param", "timing", "exhausted")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     PARAM_FIELD_NUMBER: _ClassVar[int]
     TIMING_FIELD_NUMBER: _ClassVar[int]
+    EXHAUSTED_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     code: FailureCode
     message: str
     param: str
     timing: Timing
-    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[_Union[FailureCode, str]] = ..., message: _Optional[str] = ..., param: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ...) -> None: ...
+    exhausted: bool
+    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[_Union[FailureCode, str]] = ..., message: _Optional[str] = ..., param: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., exhausted: _Optional[bool] = ...) -> None: ...
 
 class Load(_message.Message):
     __slots__ = ("running_sequences", "waiting_sequences", "uncomputed_tokens", "total_pages", "used_pages", "cached_pages", "prompt_tokens_total", "cached_tokens_total", "generated_tokens_total", "evicted_pages_total", "preemptions_total", "draining", "assigned_tokens", "steps_total")
