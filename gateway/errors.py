@@ -23,6 +23,7 @@
     ├── Unavailable               503  with Retry-After
     │   ├── NoWorker                   none is linked for the model
     │   ├── Overloaded                 the workers' queues are full
+    │   │   └── Exhausted              the worker has no memory for it
     │   ├── Draining                   the worker is leaving
     │   ├── ShuttingDown               the gateway is leaving, and waited as long as it may
     │   ├── TenantsUnknown             where tenants are kept cannot be read, so whose key it is
@@ -156,6 +157,10 @@ class Overloaded(Unavailable):
     """The worker's queue is full."""
 
 
+class Exhausted(Overloaded):
+    """The worker has no memory, or no threads, for it."""
+
+
 class Draining(Unavailable):
     """The worker is leaving."""
 
@@ -219,6 +224,9 @@ FACES: dict[type[GatewayError], Face] = {
         503, "server_error", "no_worker", "No worker can serve this model right now.", 1
     ),
     Overloaded: Face(
+        503, "server_error", "overloaded", "The workers are at capacity. Please try again.", 1
+    ),
+    Exhausted: Face(
         503, "server_error", "overloaded", "The workers are at capacity. Please try again.", 1
     ),
     Draining: Face(

@@ -23,6 +23,7 @@ from gateway.doctor.finding import Finding
 from gateway.doctor.practice import Practice, served_by
 from gateway.errors import (
     Draining,
+    Exhausted,
     GatewayError,
     InternalError,
     NoWorker,
@@ -217,8 +218,8 @@ class PartRun:
         worker = self.route.worker if self.route else None
         self.release()
         error = failed.error
-        if was_placed and worker is not None and isinstance(error, _WORKERS_FAULT):
-            self.means.fleet.failed(worker)
+        if was_placed and worker is not None:
+            self._blame(worker, error)
         if not was_placed or worker is None or not self._may_go_on(error):
             raise error
         self._last = error
@@ -228,6 +229,13 @@ class PartRun:
             self.means.telemetry.continuations.labels(face_of(error).code).inc()
         self._enter(again=True)
         return None
+
+    def _blame(self, worker: Worker, error: GatewayError) -> None:
+        """What the failure says of the worker is remembered of it."""
+        if isinstance(error, _WORKERS_FAULT):
+            self.means.fleet.failed(worker)
+        elif isinstance(error, Exhausted):
+            self.means.fleet.exhausted(worker)
 
     def release(self) -> None:
         """Give back what the part holds, and its place in the queue."""
@@ -314,7 +322,12 @@ class PartRun:
             raise self._last or error from None
 
     def _is_eligible(self, worker: Worker) -> bool:
-        """Whether the worker may have it now: credit, and what was given out can go on there."""
+        """Whether the worker may have it now: credit, and what was given out can go on there.
+
+        For what had no memory elsewhere it waits until the worker may have some.
+        """
+        if isinstance(self._last, Exhausted) and self.means.fleet.holds(worker):
+            return False
         return self._suits(worker) and self.means.takes(worker, self.part.ask.num_sequences)
 
     def _suits(self, worker: Worker) -> bool:

@@ -10,7 +10,7 @@ from proto import worker_pb2 as pb
 from worker.cache.boundaries import BoundaryEvent, EventKind
 from worker.dflash import Mode
 from worker.engine import Load
-from worker.errors import RequestFailed, failure_code
+from worker.errors import Exhausted, RequestFailed, failure_code
 from worker.request import FinishReason, Sampling, TokenLogprobs, TokenScore
 from worker.sequence import pack_tokens
 from worker.submission import (
@@ -336,6 +336,7 @@ def failed_of(request_id: int, error: RequestFailed, timing: Timing) -> pb.Faile
         message=error.message,
         param=error.param,
         timing=_timing_of(timing),
+        exhausted=isinstance(error, Exhausted),
     )
 
 

@@ -252,6 +252,8 @@ def error_of(failed: pb.Failed) -> GatewayError:
     What is told to the client is the worker's sentence; what is told to the log alone is ours.
     """
     kind = _ERRORS.get(failed.code, InternalError)
+    if kind is errors.Overloaded and failed.exhausted:
+        kind = errors.Exhausted
     if kind in _FOR_CLIENTS:
         return kind(failed.message, param=failed.param or None)
     return kind(f"the worker failed it with code {failed.code}")

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from gateway.config import BreakerConfig
 from gateway.fleet.breaker import Breaker
+from gateway.fleet.hold import Hold
 from gateway.fleet.past import Past
 from gateway.fleet.view import View
 from gateway.request import Ask, Deliver
@@ -97,7 +98,7 @@ class Worker:
     in_flight: this gateway's requests there; num_sequences: their choices. expected_tokens: what
     of them has still to be computed, as expected when they were sent. assigned_total: all tokens
     that this gateway ever expected it to compute; ties fall by it. others_tokens: what other
-    gateways expect of it.
+    gateways expect of it. hold: while it has no memory for more.
     """
 
     info: WorkerInfo
@@ -111,6 +112,7 @@ class Worker:
     expected_tokens: int = 0
     assigned_total: int = 0
     others_tokens: int = 0
+    hold: Hold = field(default_factory=Hold)
 
     @property
     def name(self) -> str:
@@ -125,6 +127,7 @@ class Worker:
     def gauges(self) -> dict[str, int]:
         """What the metrics show of it."""
         mine = {"leases": self.in_flight, "queued_tokens": self.queued_tokens}
+        mine["held"] = int(self.hold.is_on)
         view = {"view_boundaries": len(self.view), "view_stale": int(self.view.is_stale)}
         return {**mine, **view, **asdict(self.load)}
 
@@ -146,7 +149,7 @@ class Lease:
         worker.expected_tokens += claim.expected_tokens
         worker.assigned_total += claim.expected_tokens
         self._uncomputed = claim.expected_tokens
-        self._fleet.count(1)
+        self._fleet.leased(worker)
         return self
 
     def computed(self) -> None:
@@ -159,7 +162,7 @@ class Lease:
         self.computed()
         self.worker.in_flight -= 1
         self.worker.num_sequences -= self._claim.num_sequences
-        self._fleet.count(-1)
+        self._fleet.returned()
 
 
 class NameTaken(Exception):
@@ -189,12 +192,26 @@ class Fleet:
         self._nudge: Callable[[], None] = _nothing
 
     def allows(self, worker: Worker) -> bool:
-        """Whether the worker's failures, if any, leave room for one more request."""
-        return worker.breaker.allows(self._clock(), worker.in_flight)
+        """Whether the worker's failures, if any, leave room for one more request.
+
+        One without memory has none, unless no other worker of its model has.
+        """
+        if not worker.breaker.allows(self._clock(), worker.in_flight):
+            return False
+        return not self.holds(worker) or not self._has_other(worker)
+
+    def holds(self, worker: Worker) -> bool:
+        """Whether the worker had no memory for a request a moment ago."""
+        return not worker.hold.allows(self._clock())
 
     def succeeded(self, worker: Worker) -> None:
         """A request of the worker's had its first output."""
         worker.breaker.succeeded()
+        worker.hold.succeeded(self._clock())
+
+    def exhausted(self, worker: Worker) -> None:
+        """The worker had no memory for a request: it gets fewer for a while, and is not broken."""
+        worker.hold.refused(self._clock())
 
     def failed(self, worker: Worker) -> None:
         """A request of the worker's ended by its fault; that of a former link proves nothing."""
@@ -312,11 +329,24 @@ class Fleet:
         """A claim on the worker, counted for as long as its context lasts."""
         return Lease(self, worker, claim)
 
-    def count(self, leases: int) -> None:
-        """Leases come and go; only they call this."""
-        self._in_flight += leases
-        if leases < 0:
-            self._nudge()
+    def leased(self, worker: Worker) -> None:
+        """A lease on the worker began; only leases call this."""
+        self._in_flight += 1
+        worker.hold.tried(self._clock())
+
+    def returned(self) -> None:
+        """A lease ended; only leases call this."""
+        self._in_flight -= 1
+        self._nudge()
+
+    def _has_other(self, worker: Worker) -> bool:
+        """Whether a worker of the same model that isn't held may have a request."""
+        now, model = self._clock(), worker.info.model
+        return any(
+            one.hold.allows(now) and one.breaker.allows(now, one.in_flight)
+            for one in self._workers.values()
+            if one is not worker and one.info.model == model and not one.load.draining
+        )
 
 
 def _nothing() -> None:

@@ -21,6 +21,7 @@ _WORKER_GAUGES = {
     "cached_pages": "Pages without a request that can still be matched.",
     "queued_tokens": "Prompt tokens that the worker has still to compute, as routing counts them.",
     "view_boundaries": "Boundaries of prompts that the worker is known or expected to hold.",
+    "held": "1 since the worker had no memory for a request, until one has its first output.",
     "view_stale": "1 while what is known of the worker's cache is old.",
 }
 # Since the worker's process started; all gateways' requests together.

@@ -98,7 +98,7 @@ class Crew:
             model=info.model,
             version=info.version,
             prefix_cache=info.prefix_cache,
-            breaker=worker.breaker.state,
+            breaker="held" if worker.hold.is_on else worker.breaker.state,
             incarnation=info.incarnation[:_SHORT],
             seen_s=now - self._first_seen(worker),
             linked_s=now - worker.joined_at,

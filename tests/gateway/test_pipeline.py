@@ -66,6 +66,7 @@ async def test_a_worker_that_is_full_or_leaving_passes_the_request_on(
     assert len(bad.submits) == 2
     assert live.metric("retries_total") == 1
     assert live.metric("routing_decisions_total", worker=good.name) == 1
+    assert live.metric("worker_held", worker=bad.name) == 0
     live.assert_nothing_is_left()
 
 

@@ -23,7 +23,14 @@ from tests.worker.loaded import tokenizer_of
 from worker.cache.pages import PagePool
 from worker.cache.radix import RadixCache
 from worker.engine import Engine
-from worker.errors import Exhausted, InternalError, RequestFailed, failure_code, failure_of
+from worker.errors import (
+    Exhausted,
+    InternalError,
+    Overloaded,
+    RequestFailed,
+    failure_code,
+    failure_of,
+)
 from worker.grammar.masks import Masks
 from worker.intake import Intake
 from worker.scheduler import Scheduler, SchedulerLimits
@@ -31,6 +38,7 @@ from worker.sequence import pack_tokens
 from worker.step import StepPlan, StepResult
 from worker.submission import ProgramInput, StopRules, Submission
 from worker.text.tokenizer import Tokenizer
+from worker.wire import failed_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -113,7 +121,10 @@ NO_MEMORY = [
 @pytest.mark.parametrize("error", NO_MEMORY, ids=lambda error: str(error)[-12:])
 def test_a_step_without_memory_sends_its_requests_elsewhere(short: Short, error: Exception) -> None:
     short.runner.error = error
-    assert failure_code(end(short.run(submission()))) == "OVERLOADED"
+    failure = end(short.run(submission()))
+    assert failure_code(failure) == "OVERLOADED"
+    assert failed_of(1, failure).exhausted
+    assert not failed_of(1, Overloaded()).exhausted
     short.cache.check()
     assert short.cache.pool.num_used == 0
 
@@ -159,6 +170,7 @@ _NO_ROOM = """
 import asyncio, resource, sys
 from pathlib import Path
 from worker.text.tokenizer import Tokenizer
+from worker.wire import failed_of
 from worker.threads import started
 
 tokenizer = Tokenizer.load(Path(sys.argv[1]))
