@@ -27,6 +27,7 @@ from gateway.fleet.foreign import ForeignContext, ForeignMember, client_for
 from gateway.fleet.link import WorkerLink
 from gateway.fleet.links import Links
 from gateway.fleet.past import Past
+from gateway.fleet.resolver import Resolver
 from gateway.fleet.session import LinkContext
 from gateway.fleet.view import View
 from gateway.fleet.workers import Fleet, Worker
@@ -214,7 +215,7 @@ def _sources(parts: _Parts) -> list[Source]:
     config, redis = parts.config, parts.tenancy.redis
     sources: list[Source] = [Static(config.workers)]
     if config.dns is not None:
-        sources.append(Dns(config.dns, parts.log))
+        sources.append(Dns(config.dns, parts.log, Resolver().resolve))
     if config.redis.workers:
         if redis is None:
             raise ConfigError("redis.workers is True: redis.url must be set as well")

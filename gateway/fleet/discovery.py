@@ -8,11 +8,9 @@ registry   what workers wrote into the store, as long as their leases last
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from threading import Thread
 from typing import Protocol
 
 import msgspec
@@ -117,37 +115,13 @@ class Registry:
         return workers
 
 
-def resolve(host: str, port: int) -> Future[list[str]]:
-    """Every address of a name as HOST:PORT, in order, or OSError.
-
-    A thread of its own asks, for a name service that hangs would keep one of the pool's; the end of
-    the process does not wait for it.
-    """
-    answer: Future[list[str]] = Future()
-    answer.set_running_or_notify_cancel()  # whoever gives up waiting does not end it
-    Thread(target=_ask, args=(host, port, answer), name="resolve", daemon=True).start()
-    return answer
-
-
-def _ask(host: str, port: int, answer: Future[list[str]]) -> None:
-    try:
-        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:  # a label that is empty or too long
-        answer.set_exception(OSError(f"{host!r} is no name: {error}"))
-    except Exception as error:
-        answer.set_exception(error)
-    else:
-        answer.set_result(sorted({_address(str(info[4][0]), port) for info in infos}))
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 class Dns:
-    """Every address that a name has: under Kubernetes the ready pods of a headless service."""
+    """Every address that a name has: under Kubernetes the ready pods of a headless service.
 
-    def __init__(self, config: DnsConfig, log: EventLog, resolve: Resolve = resolve):
+    resolve: a name's addresses with the port, or OSError (`resolver`).
+    """
+
+    def __init__(self, config: DnsConfig, log: EventLog, resolve: Resolve):
         self._config = config
         self._log = log
         self._resolve = resolve

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 from gateway.config import DnsConfig, WorkerConfig
-from gateway.fleet.discovery import Discovery, Dns, Registry, Source, Static, resolve
+from gateway.fleet.discovery import Discovery, Dns, Registry, Source, Static
+from gateway.fleet.resolver import Question, Resolver
 from gateway.telemetry.log import EventLog
 
 LOG = EventLog(logging.getLogger("gateway"))
@@ -129,7 +131,7 @@ async def test_a_name_that_is_none_ends_nobody_elses_discovery(
     bad = DnsConfig("pando..svc", 7000, refresh_s=0.001)
     store = Leases(["w0=10.0.0.1:7000"], ["w0=10.0.0.1:7000", "w1=10.0.0.2:7000"])
     heard = Heard()
-    sources: list[Source] = [Dns(bad, LOG), Registry(store, 0.001, LOG)]
+    sources: list[Source] = [Dns(bad, LOG, Resolver().resolve), Registry(store, 0.001, LOG)]
     task = asyncio.create_task(Discovery(sources, heard, LOG).watch())
     await until(lambda: "discovery_failed" in caplog.text)
     await heard.until(2)
@@ -201,9 +203,49 @@ async def test_sources_add_up_and_an_address_counts_once() -> None:
 
 
 async def test_a_real_name_resolves_to_addresses_with_the_port() -> None:
-    assert "127.0.0.1:7000" in await asyncio.wrap_future(resolve("localhost", 7000))
+    assert "127.0.0.1:7000" in await asyncio.wrap_future(Resolver().resolve("localhost", 7000))
 
 
 async def test_a_name_is_looked_up_by_no_thread_of_the_pool() -> None:
     asyncio.get_running_loop().set_default_executor(Full())
-    assert await asyncio.wrap_future(resolve("localhost", 7000))
+    assert await asyncio.wrap_future(Resolver().resolve("localhost", 7000))
+
+
+async def test_a_name_service_that_hangs_has_one_thread_however_often_it_is_watched() -> None:
+    asked: list[Question] = []
+    may_answer = threading.Event()
+
+    def hang(question: Question) -> list[str]:
+        asked.append(question)
+        may_answer.wait()
+        return ["10.0.0.1:7000"]
+
+    resolver, heard = Resolver(hang), Heard()
+    dns = Dns(DNS, LOG, resolver.resolve)
+    before = threading.active_count()
+    for _ in range(5):
+        task = asyncio.create_task(dns.watch(heard))
+        await until(lambda: bool(asked))
+        await end(task)
+    open_one = resolver.resolve(DNS.name, DNS.port)
+    assert resolver.resolve(DNS.name, DNS.port) is open_one
+    assert (threading.active_count(), len(asked)) == (before, 1)
+    may_answer.set()
+    assert await asyncio.wrap_future(open_one) == ["10.0.0.1:7000"]
+    assert len(asked) == 1, "the questions of all watches were one"
+
+
+async def test_one_name_after_the_other_is_asked_and_a_name_again_once_it_was_answered() -> None:
+    asked: list[str] = []
+
+    def ask(question: Question) -> list[str]:
+        asked.append(question.host)
+        if question.host == "none":
+            raise OSError("no such name")
+        return [f"{question.host}:{len(asked)}"]
+
+    resolver = Resolver(ask)
+    with pytest.raises(OSError, match="no such name"):
+        await asyncio.wrap_future(resolver.resolve("none", 1))
+    for number in (2, 3):
+        assert await asyncio.wrap_future(resolver.resolve("a", 1)) == [f"a:{number}"]
