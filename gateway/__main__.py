@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 from gateway.assembly import build
 from gateway.config import ConfigError, GatewayConfig, load, worker_flag
 from gateway.http.public_server import PublicServer
-from gateway.telemetry.log import set_up_logging
+from gateway.telemetry.log import EventLog, set_up_logging
 
 
 def main() -> None:
@@ -22,6 +24,7 @@ def main() -> None:
     except ConfigError as error:
         _refuse(error)
     log = set_up_logging(config.log_level, config.log_format)
+    _write_the_log_first(log)
     listener = _listen(config.host, config.port)
     admin = config.admin
     admin_listener = None if admin.port is None else _listen(admin.host, admin.port)
@@ -34,6 +37,17 @@ def main() -> None:
     except ConfigError as error:
         _refuse(error)
     PublicServer(gateway.app, config).run(sockets=[listener])
+
+
+def _write_the_log_first(log: EventLog) -> None:
+    """A SIGTERM ends the process when the log is written. uvicorn raises it again in the end."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        log.close()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    signal.signal(signal.SIGTERM, end)
 
 
 def _refuse(error: ConfigError) -> NoReturn:

@@ -108,6 +108,7 @@ def build(
             config.tracing, Clocks(telemetry.clock), random.Random(), config.name, log
         ),
     )
+    telemetry.watch_log(lambda: log.num_dropped)
     telemetry.watch_workers(lambda: [(w.name, w.gauges()) for w in fleet.workers()])
     service = _service(parts)
     links = _links(parts)

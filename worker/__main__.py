@@ -25,6 +25,7 @@ from worker.link import LinkServicer, WorkerState
 from worker.memory import start_lines
 from worker.model.errors import UnsupportedModel
 from worker.model.files import default_cache_folder, resolve
+from worker.outlet import Outlet
 from worker.parallel.frames import Assignment
 from worker.parallel.lead import leading
 from worker.parallel.ranks import Ranks
@@ -33,7 +34,7 @@ from worker.scrapes import serve_metrics
 from worker.service import Service
 from worker.sizes import Sizes, formats_of
 from worker.tasks import sizes_for, trade_of
-from worker.telemetry import set_up_logging
+from worker.telemetry import LogCounts, set_up_logging
 from worker.text.tokenizer import Tokenizer
 from worker.threads import started
 from worker.tls import credentials
@@ -53,8 +54,8 @@ def main() -> int:
     arguments = vars(_parser().parse_args())
     try:
         config = load(arguments.pop("config"), arguments)
-        set_up_logging(config.log_level, config.log_format)
-        asyncio.run(serve(config))
+        outlet = set_up_logging(config.log_level, config.log_format)
+        asyncio.run(serve(config, outlet))
     except (ConfigError, ModelUnavailable, UnsupportedModel) as error:
         print(f"worker: {error}", file=sys.stderr)
         return 2
@@ -64,7 +65,7 @@ def main() -> int:
     return 0
 
 
-async def serve(config: WorkerConfig) -> None:
+async def serve(config: WorkerConfig, outlet: Outlet) -> None:
     """Loads the model, serves until SIGTERM or SIGINT, drains. Raises EngineBroken."""
     asyncio.get_running_loop().set_default_executor(started())
     shown = credentials(config)
@@ -77,7 +78,9 @@ async def serve(config: WorkerConfig) -> None:
     sizes = sizes_for(config, folder, trade.kind)
     plan = Plan(config, folder, sizes, trade, tokenizer)
     with _ranks(config, sizes, folder) as ranks:
-        await _answer(plan, build(plan, ranks), shown)
+        parts = build(plan, ranks)
+        parts.registry.register(LogCounts(outlet))
+        await _answer(plan, parts, shown)
 
 
 async def _answer(plan: Plan, parts: Parts, shown: grpc.ServerCredentials | None) -> None:

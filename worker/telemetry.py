@@ -26,6 +26,7 @@ from worker.cache.record import Histogram as PageCounts
 from worker.engine import StepReport
 from worker.grammar.compiler import Compilations
 from worker.live import Tallies
+from worker.outlet import Outlet
 from worker.text.turns import TurnIds
 
 STEP_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
@@ -270,11 +271,33 @@ def _field(value: Any) -> str:
     return text if _PLAIN.fullmatch(text) else json.dumps(text)
 
 
-def set_up_logging(level: str, form: str = "text") -> None:
-    """Sends our events to stderr. form: of FORMATTERS."""
-    handler = logging.StreamHandler(sys.stderr)
+class LogCounts(Collector):
+    """What became of the log's lines, read from their outlet at a scrape."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the counter."""
+        yield CounterMetricFamily(
+            "pando_worker_log_lines_dropped",
+            "Lines of the log that were dropped since nobody read it, or it could not be written.",
+            self._outlet.num_dropped,
+        )
+
+
+def set_up_logging(level: str, form: str = "text") -> Outlet:
+    """Sends our events to stderr, for which nobody waits. form: of FORMATTERS."""
+    handler = Outlet(sys.stderr.fileno(), _lines_dropped)
     handler.setFormatter(FORMATTERS[form]())
     root = logging.getLogger("pando")
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     root.propagate = False
+    return handler
+
+
+def _lines_dropped(num_lines: int) -> logging.LogRecord:
+    """What the log says once it goes on."""
+    told = {"name": "pando.worker", "levelname": "WARNING", "levelno": logging.WARNING}
+    return logging.makeLogRecord({**told, "msg": "log_lines_dropped", "lines": num_lines})

@@ -65,6 +65,21 @@ class QueueCollector(Collector):
         yield gauge
 
 
+class LogCollector(Collector):
+    """Lines that the log could not take, read from its outlet at scrape time."""
+
+    def __init__(self, num_dropped: Callable[[], int]):
+        self._num_dropped = num_dropped
+
+    def collect(self) -> Iterator[Metric]:
+        """One counter."""
+        yield CounterMetricFamily(
+            "pando_gateway_log_lines_dropped",
+            "Lines of the log that were dropped since nobody read it, or it could not be written.",
+            self._num_dropped(),
+        )
+
+
 class WorkerCollector(Collector):
     """Worker gauges and counters, read from the fleet at scrape time: no cost per step."""
 

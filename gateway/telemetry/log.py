@@ -11,9 +11,12 @@ import json
 import logging
 import math
 import re
+import sys
 import time
 from dataclasses import dataclass
 from typing import Literal
+
+from gateway.telemetry.outlet import Outlet
 
 FieldValue = str | int | float | bool | None
 LogFormat = Literal["text", "json"]
@@ -35,15 +38,34 @@ class _Line:
 
 
 class EventLog:
-    """Writes one event per line; `bind` fixes fields once for all later lines."""
+    """Writes one event per line; `bind` fixes fields once for all later lines.
 
-    def __init__(self, logger: logging.Logger, fields: dict[str, FieldValue] | None = None):
+    outlet: where its lines leave the process, if that is ours.
+    """
+
+    def __init__(
+        self,
+        logger: logging.Logger,
+        fields: dict[str, FieldValue] | None = None,
+        outlet: Outlet | None = None,
+    ):
         self._logger = logger
         self._fields = fields or {}
+        self._outlet = outlet
+
+    @property
+    def num_dropped(self) -> int:
+        """Lines of this process that nobody took in time."""
+        return self._outlet.num_dropped if self._outlet else 0
+
+    def close(self) -> None:
+        """What was logged is written, as far as anybody takes it in a moment."""
+        if self._outlet is not None:
+            self._outlet.close()
 
     def bind(self, **fields: FieldValue) -> EventLog:
         """A log whose every line carries the fields."""
-        return EventLog(self._logger, {**self._fields, **fields})
+        return EventLog(self._logger, {**self._fields, **fields}, self._outlet)
 
     def debug(self, event: str, **fields: FieldValue) -> None:
         """Of use while developing."""
@@ -70,19 +92,25 @@ class EventLog:
 
 
 def set_up_logging(level: str, form: LogFormat = "text") -> EventLog:
-    """Lines go to standard error, ours and the libraries' in one form.
+    """Lines go to standard error, ours and the libraries' in one form; nobody waits for that.
 
     Where a line was written in the code is not looked for (logging's HOWTO, "Optimization"): that
     is most of what a line costs.
     """
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    handler = logging.StreamHandler()
+    handler = Outlet(sys.stderr.fileno(), _lines_dropped)
     handler.setFormatter(FORMATTERS[form]())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logger = logging.getLogger("gateway")
     logger.setLevel(level.upper())
-    return EventLog(logger)
+    return EventLog(logger, outlet=handler)
+
+
+def _lines_dropped(num_lines: int) -> logging.LogRecord:
+    """What the log says once it goes on."""
+    line = _Line("log_lines_dropped", {"lines": num_lines})
+    return logging.LogRecord("gateway", logging.WARNING, "", 0, "%s", (line,), None)
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -26,6 +26,7 @@ from prometheus_client.registry import Collector
 
 from gateway.errors import FACES, Draining, Overloaded, WorkerLost
 from gateway.telemetry.collectors import (
+    LogCollector,
     QueueCollector,
     Snapshot,
     Waiting,
@@ -343,6 +344,10 @@ class Telemetry:
     def watch_queue(self, waiting: Waiting) -> None:
         """Show how many requests wait, by tenant and model, whenever the metrics are read."""
         self._live.append(QueueCollector(waiting))
+
+    def watch_log(self, num_dropped: Callable[[], int]) -> None:
+        """Show how many lines of the log were dropped, whenever the metrics are read."""
+        self._live.append(LogCollector(num_dropped))
 
     def families(self) -> Snapshot:
         """All metrics. What is kept elsewhere is read now, and so on the loop that writes it."""

@@ -86,5 +86,5 @@ def _go_on() -> None:
 if __name__ == "__main__":
     status = main()
     # Not by way of the interpreter's end: the listening thread holds stdin.
-    sys.stderr.flush()
+    logging.shutdown()
     os._exit(status)
