@@ -18,12 +18,14 @@ _BYTES_PER_TOKEN = 4
 class Estimate:
     """Tokens of all prompts of a request, and of all its choices.
 
-    asked: whether the client named the output; else it is the gateway's guess.
+    asked: whether the client named the output; else it is the gateway's guess. has_steps: it is a
+    program, and these are the bounds of its steps together.
     """
 
     prompt_tokens: int
     output_tokens: int
     asked: bool = True
+    has_steps: bool = False
 
     @property
     def tokens(self) -> int:
@@ -34,18 +36,19 @@ class Estimate:
 def estimate(asks: Iterable[Ask], default_output_tokens: int) -> Estimate:
     """What the asks of one request may take together."""
     prompt_tokens = output_tokens = 0
-    asked = True
+    asked, has_steps = True, False
     for ask in asks:
         max_tokens = ask.decoding.stopping.max_tokens
         if isinstance(ask.prompt, ProgramPrompt):
             prompt_tokens += ask.prompt.prompt_tokens
             output_tokens += ask.prompt.tokens
+            has_steps = True
             continue
         prompt_tokens += estimated_prompt_tokens(ask.prompt)
         if ask.want is Want.GENERATION:
             output_tokens += ask.decoding.n * (max_tokens or default_output_tokens)
             asked = asked and max_tokens is not None
-    return Estimate(prompt_tokens, output_tokens, asked)
+    return Estimate(prompt_tokens, output_tokens, asked, has_steps)
 
 
 def estimated_prompt_tokens(prompt: Prompt) -> int:

@@ -12,6 +12,12 @@ from gateway.errors import Headers, RateLimited
 from gateway.store.interface import Limit, Limits, Standing, Take, Window
 from gateway.tenancy.estimate import Estimate
 
+_SMALLER_REQUEST = "Ask for less with max_tokens or n, or send a shorter prompt"
+_SMALLER_PROGRAM = (
+    "Give its gens a smaller max_tokens or n, its selects fewer choices or less text in front, or "
+    "send it in parts"
+)
+
 
 def limit_headers(limits: Limits, standing: Standing) -> Headers:
     """`x-ratelimit-*`, of the limits that there are."""
@@ -43,11 +49,16 @@ def refusal(tenant: str, take: Take, standing: Standing, headers: Headers) -> Ra
 
 
 def too_large(tenant: str, wanted: Estimate, limit: int) -> RateLimited:
-    """The request can never pass."""
+    """The request can never pass: no wait makes its bound smaller or the limit larger."""
+    if wanted.has_steps:
+        what, whose, advice = "Program", " of all its steps", _SMALLER_PROGRAM
+    else:
+        what, whose, advice = "Request", "", _SMALLER_REQUEST
     text = (
-        f"Request too large for '{tenant}': it may take about {wanted.tokens} tokens (about "
-        f"{wanted.prompt_tokens} of prompt, up to {wanted.output_tokens} of output), and the limit "
-        f"is {limit} tokens a minute. Ask for fewer with max_tokens, or send a shorter prompt."
+        f"{what} too large for '{tenant}': it may take about {wanted.tokens} tokens (about "
+        f"{wanted.prompt_tokens} of prompt, up to {wanted.output_tokens} of output{whose}), and "
+        f"tokens_per_minute is {limit}, so waiting does not help. {advice}, or have "
+        "tokens_per_minute raised."
     )
     headers = (("x-ratelimit-limit-tokens", str(limit)), ("x-should-retry", "false"))
     return RateLimited(text, Limit.TOKENS.value, None, headers)

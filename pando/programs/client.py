@@ -165,7 +165,7 @@ class Client:
         try:
             url = f"{self.base_url}/v1/programs"
             async with self._client().stream("POST", url, json=body) as response:
-                if response.status_code in (429, 503) and not is_last:
+                if _is_worth_a_retry(response) and not is_last:
                     await response.aread()
                     return _pause_s(response)
                 if not response.is_success:
@@ -227,6 +227,12 @@ class Client:
     def _unreachable(self, error: Exception) -> ProgramError:
         reason = str(error) or type(error).__name__
         return ProgramError(f"The gateway at {self.base_url} can't be asked: {reason}.")
+
+
+def _is_worth_a_retry(response: httpx.Response) -> bool:
+    """Whether the gateway may take it later. It says so where it never will (a quota's size)."""
+    may_later = response.headers.get("x-should-retry") != "false"
+    return response.status_code in (429, 503) and may_later
 
 
 def _pause_s(response: httpx.Response) -> float:

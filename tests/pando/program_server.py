@@ -147,6 +147,7 @@ class ProgramServer:
         self.models = ["tiny"]
         self.loses_sessions = False
         self.busy = 0
+        self.never = False
         self.hung = threading.Event()
         self.hung_up = threading.Event()
         self.url = ""
@@ -168,7 +169,8 @@ class ProgramServer:
         if self.busy:
             self.busy -= 1
             busy = {"error": {"message": "Later.", "code": "busy", "param": None}}
-            return JSONResponse(busy, 429, {"retry-after": "0"})
+            retry = {"x-should-retry": "false"} if self.never else {"retry-after": "0"}
+            return JSONResponse(busy, 429, retry)
         if "hangs" in json.dumps(body):
             return StreamingResponse(self.hang(), media_type="text/event-stream")
         if body["stream"] and "breaks" in json.dumps(body):

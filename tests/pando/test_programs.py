@@ -249,6 +249,13 @@ def test_a_busy_gateway_is_asked_again(server: ProgramServer) -> None:
     assert raised.value.status == 429
 
 
+def test_what_can_never_pass_is_asked_once(server: ProgramServer) -> None:
+    server.busy, server.never = 1, True
+    with pytest.raises(pando.ProgramError, match=r"Later\."):
+        color.run()
+    assert len(server.bodies) == 1
+
+
 def test_a_gateway_that_is_not_there_is_named() -> None:
     client = pando.Client("http://127.0.0.1:9", model="tiny", max_retries=0)
     with pytest.raises(pando.ProgramError, match=r"gateway at http://127.0.0.1:9 can't be asked"):

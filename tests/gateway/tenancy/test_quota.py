@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 import pytest
 
 from gateway.errors import RateLimited
-from gateway.request import Ask, ChatPrompt, Decoding, Prompt, Sampling, Stopping, TextPrompt, Usage
+from gateway.request import (
+    Ask,
+    ChatPrompt,
+    Decoding,
+    ProgramPrompt,
+    Prompt,
+    Sampling,
+    Stopping,
+    TextPrompt,
+    Usage,
+)
 from gateway.store.interface import Settlement, Standing, Take
 from gateway.store.memory import MemoryStore
 from gateway.tenancy.estimate import estimate
@@ -162,11 +172,25 @@ async def test_success_and_refusal_carry_openais_headers(desk: Desk, seen: Seen)
 async def test_a_request_larger_than_the_whole_limit_is_told_never_to_come_back(
     desk: Desk,
 ) -> None:
-    with pytest.raises(RateLimited, match=r"about 1100 tokens.*1000 tokens a minute") as caught:
+    with pytest.raises(
+        RateLimited, match=r"about 1100 tokens.*tokens_per_minute is 1000, so waiting"
+    ) as caught:
         await desk.quotas.reserve(tenant(tokens_per_minute=1000), [ask(max_tokens=1000)])
     assert caught.value.retry_after_s is None
     assert ("x-should-retry", "false") in caught.value.headers
     assert desk.spy.takes == []
+
+
+async def test_a_program_larger_than_the_whole_limit_is_told_what_of_its_steps_to_change(
+    desk: Desk,
+) -> None:
+    program = ProgramPrompt(b"[]", prompt_tokens=700, tokens=800)
+    with pytest.raises(RateLimited, match=r"about 1500 .* 700 of prompt.* 800 of") as caught:
+        await desk.quotas.reserve(tenant(tokens_per_minute=1000), [ask(program)])
+    assert caught.value.param == "tokens_per_minute"
+    assert "Give its gens a smaller max_tokens" in caught.value.detail
+    assert caught.value.retry_after_s is None
+    assert ("x-should-retry", "false") in caught.value.headers
 
 
 async def test_a_guess_of_the_output_never_makes_a_request_too_large(desk: Desk) -> None:
