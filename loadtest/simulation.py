@@ -254,8 +254,9 @@ def chain_of(recorded: Recorded) -> Chain:
     """The request's prompt as routing sees it; conversations are keyed by their second piece."""
     digests = tuple(xxh3_128_digest(piece.key.encode()) for piece in recorded.pieces)
     sizes = tuple(piece.num_tokens * TOKEN_BYTES for piece in recorded.pieces)
-    key = PrefixKey(digests[min(1, len(digests) - 1)])
-    return Chain(key, digests, tuple(range(1, len(digests) + 1)), sizes, Unit.TOKENS, 1)
+    static = min(2, len(digests))
+    key = PrefixKey(digests[static - 1])
+    return Chain(key, digests, tuple(range(1, len(digests) + 1)), sizes, Unit.TOKENS, static)
 
 
 def pooled_hits(requests: Sequence[Recorded], cache_tokens: int) -> float:

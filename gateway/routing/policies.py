@@ -41,6 +41,13 @@ class Loads:
             self._limit = self._roster.bound.limit(self._roster.sequences())
         return max(count - self._limit, 0.0)
 
+    def is_over(self, worker: Worker) -> bool:
+        """Whether it has more than its share: sequences now, or work of late."""
+        if self.crowd(worker):
+            return True
+        work = self.work.total(worker.info.name)
+        return self._roster.bound.is_overworked(work, self.work.mean)
+
     def weigh(self, worker: Worker) -> tuple[float, float]:
         """What any prompt costs there beside what is missing of it; then all its work."""
         name = worker.info.name
@@ -200,8 +207,21 @@ def _replicas(at: Situation) -> int:
 
 
 def consistent(at: Situation) -> Decision | None:
-    """The static prefix's owner on the ring, or the next one that is not over its share."""
-    return _walk(at, at.want.chain.key, is_bounded=True)
+    """The static prefix's owner on the ring; while that is over its share, another one.
+
+    Which one goes by what stands behind the static prefix: conversations that share it spread, and
+    the turns of one stay together.
+    """
+    chain = at.want.chain
+    owner = next(at.roster.preference(chain.key, at.among), None)
+    if owner is None:
+        return None
+    if not at.loads.is_over(owner):
+        return Decision(owner, Reason.OWNER, at.depth_of(owner, len(at.digests)))
+    for worker in at.roster.preference(chain.next_digest or chain.key, at.among):
+        if not at.loads.is_over(worker):
+            return Decision(worker, Reason.PASSED_OVER, at.depth_of(worker, len(at.digests)))
+    return least_loaded(at)
 
 
 def by_session(at: Situation) -> Decision | None:
@@ -210,17 +230,10 @@ def by_session(at: Situation) -> Decision | None:
     if session is None:
         return consistent(at)
     named = f"{len(at.want.tenant)}:{at.want.tenant}{session}"
-    return _walk(at, xxh3_128_digest(named.encode()), is_bounded=False)
-
-
-def _walk(at: Situation, key: bytes, is_bounded: bool) -> Decision | None:
-    first = None
-    for worker in at.roster.preference(key, at.among):
-        first = first or worker
-        if not is_bounded or not at.loads.crowd(worker):
-            reason = Reason.OWNER if worker is first else Reason.PASSED_OVER
-            return Decision(worker, reason, at.depth_of(worker, len(at.digests)))
-    return None if first is None else least_loaded(at)
+    owner = next(at.roster.preference(xxh3_128_digest(named.encode()), at.among), None)
+    if owner is None:
+        return None
+    return Decision(owner, Reason.OWNER, at.depth_of(owner, len(at.digests)))
 
 
 def least_loaded(at: Situation) -> Decision | None:

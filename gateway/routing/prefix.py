@@ -87,6 +87,12 @@ class Chain:
         """Names the static prefix as it lies in the caches."""
         return self.digests[self.static_depth - 1] if self.digests else b""
 
+    @property
+    def next_digest(self) -> bytes | None:
+        """Names what a conversation begins with behind the static prefix; None: nothing is."""
+        behind = self.digests[self.static_depth : self.static_depth + 1]
+        return behind[0] if behind else None
+
     def bytes_after(self, depth: int) -> int:
         """How much of the prompt lies behind its first `depth` boundaries."""
         return self.num_bytes - self.sizes[depth - 1] if depth else self.num_bytes

@@ -4,9 +4,11 @@ A worker's place on the ring comes from its name alone, so few keys move when on
 1/n, and with 2048 points a worker at most 2 % more. Building sorts vnodes x workers points (0.3 s
 for 128 workers): do it off the request path.
 
-Bounded load: a worker with more sequences than max(floor, factor x mean) is passed over for the
-next in the key's own order. The floor matters: at a low mean the bare factor throws the affinity
-away (hit rate 0.305 with a floor of 16, 0.151 without, on a trace of conversations).
+Bounded load: a worker with more sequences than max(floor, factor x mean) is passed over. The floor
+matters: at a low mean the bare factor throws the affinity away (hit rate 0.305 with a floor of 16,
+0.151 without, on a trace of conversations). So it says nothing while the fleet is not busy; then
+the work of the last hours does, with a floor and the same factor. Without that a prefix that all
+traffic shares keeps one worker, with one worker's cache, however many there are.
 """
 
 from __future__ import annotations
@@ -22,15 +24,20 @@ from xxhash import xxh3_64_intdigest
 
 @dataclass(frozen=True, slots=True)
 class LoadBound:
-    """How many more sequences than its share a worker may have."""
+    """How many more sequences, and tokens computed of late, than its share a worker may have."""
 
     floor: int = 16
     factor: float = 1.25
+    floor_tokens: float = 65_536.0
 
     def limit(self, sequences: Collection[int]) -> float:
         """The most that a worker may have, given how many each has."""
         mean = sum(sequences) / len(sequences) if sequences else 0.0
         return max(float(self.floor), self.factor * mean)
+
+    def is_overworked(self, tokens: float, mean_tokens: float) -> bool:
+        """Whether a worker was given more than its share of late, given what all were."""
+        return tokens > max(self.floor_tokens, self.factor * mean_tokens)
 
 
 class Ring:

@@ -69,6 +69,11 @@ class Reading:
         """Tokens that the worker was lately assigned."""
         return self._by_name.get(name, 0.0) / self._weight
 
+    @property
+    def mean(self) -> float:
+        """Tokens that a worker of the fleet was lately assigned, on the average."""
+        return self._mean / self._weight
+
     def excess(self, name: str) -> float:
         """How much that is beyond the mean; below it: 0."""
         beyond = self._by_name.get(name, 0.0) - self._mean

@@ -100,7 +100,9 @@ class Outcome:
 RULES: dict[str, RoutingConfig] = {
     "cost": RoutingConfig(),
     "round robin": RoutingConfig(policy=PolicyConfig("round_robin")),
-    "plain ring": RoutingConfig(policy=PolicyConfig("consistent"), load_floor=1_000_000),
+    "plain ring": RoutingConfig(
+        policy=PolicyConfig("consistent"), load_floor=1_000_000, load_factor=1e6
+    ),
     "ring, bound": RoutingConfig(policy=PolicyConfig("consistent"), load_floor=1),
     "ring, floor 16": RoutingConfig(policy=PolicyConfig("consistent")),
 }

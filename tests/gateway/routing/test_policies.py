@@ -65,6 +65,29 @@ def test_consistent_passes_an_overloaded_owner_over_and_takes_it_again() -> None
     assert scene.route(prompt).worker is owner
 
 
+def test_consistent_spreads_conversations_of_one_prefix_and_keeps_their_turns_together() -> None:
+    scene = Scene(4, by("consistent"))
+    work: Counter[str] = Counter()
+    workers: dict[int, set[str]] = {}
+    for number in range(400):
+        messages = [system("s", 3000), text(f"c{number % 100}", 500)]
+        messages += [text(f"c{number % 100} t{turn}", 1000) for turn in range(number // 100)]
+        sent = scene.send(chain(*messages)).first_output()
+        sent.end()
+        work[sent.name] += sent.route.expected_tokens
+        workers.setdefault(number % 100, set()).add(sent.name)
+    assert {sent.route.reason for sent in scene.sent} == {Reason.OWNER, Reason.PASSED_OVER}
+    assert max(work.values()) < 1.5 * sum(work.values()) / 4
+    assert sum(len(names) <= 2 for names in workers.values()) > 80
+
+
+def test_consistent_moves_nothing_for_little_work() -> None:
+    scene = Scene(4, by("consistent"))
+    for number in range(50):
+        scene.send(chain(system("s", 3000), text(f"c{number}", 1000))).first_output().end()
+    assert {sent.route.reason for sent in scene.sent} == {Reason.OWNER}
+
+
 def test_a_session_stays_whatever_it_asks_and_however_loaded() -> None:
     scene = Scene(4, by("session"))
     wants = [scene.want(prompt, session="alice") for prompt in prompts(10)]
