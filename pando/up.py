@@ -22,7 +22,7 @@ from rich.console import Console
 
 from pando.announcement import Serving, announcement
 from pando.children import Child, Children
-from pando.errors import ChildDied, StartFailed
+from pando.errors import ChildDied, StartFailed, how_it_ended
 from pando.keeper import Keeper, Patience
 from pando.ports import client_url, free_ports, listens, refuse_taken_port
 
@@ -173,6 +173,8 @@ class Up:
             self._show_logs(children, self.options.verbose)
             keeper.look()
             if gateway.process.poll() is not None:
+                ended = how_it_ended(gateway.name, gateway.process.returncode)
+                self._say(f"{ended}; the workers leave, and so does this command.")
                 raise ChildDied(gateway.name, gateway.process.returncode, gateway.last_lines())
 
     def _show_logs(self, children: Children, verbose: bool) -> None:

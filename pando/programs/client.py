@@ -226,7 +226,10 @@ class Client:
 
     def _unreachable(self, error: Exception) -> ProgramError:
         reason = str(error) or type(error).__name__
-        return ProgramError(f"The gateway at {self.base_url} can't be asked: {reason}.")
+        return ProgramError(
+            f"The gateway at {self.base_url} can't be asked: {reason}. Where it is, base_url (a "
+            "command's --base-url) or PANDO_BASE_URL says."
+        )
 
 
 def _is_worth_a_retry(response: httpx.Response) -> bool:

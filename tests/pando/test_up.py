@@ -123,6 +123,8 @@ def test_the_end_of_the_gateway_is_the_end_of_all(start: Start, tmp_path: Path) 
     assert process.returncode == 1
     assert "gateway was killed by signal 6. The end of its log:" in errors
     assert "gateway is up" in errors
+    said, end = errors.index("killed by signal 6; the workers leave"), errors.index("The end of")
+    assert said < end, "told at once, not when the last worker has left"
     wait_until_none_is_left(tmp_path)
 
 
