@@ -75,7 +75,7 @@ def test_messages_and_the_text_of_a_session_count_too() -> None:
 def test_an_estimate_takes_a_programs_prompts_and_what_it_may_generate() -> None:
     prompt = ProgramPrompt(b"{}", text_bytes=40, prompt_tokens=700, tokens=5)
     ask = Ask("trace", "acme", b"acme", prompt, Decoding(Sampling(), Stopping()))
-    assert estimate([ask], 200) == Estimate(700, 5)
+    assert estimate([ask], 200) == Estimate(700, 5, has_steps=True)
 
 
 def test_the_longest_unused_session_is_forgotten() -> None:
