@@ -38,6 +38,7 @@ from worker.sequence import pack_tokens
 from worker.step import StepPlan, StepResult
 from worker.submission import ProgramInput, StopRules, Submission
 from worker.text.tokenizer import Tokenizer
+from worker.timing import Timing
 from worker.wire import failed_of
 
 ROOT = Path(__file__).parents[2]
@@ -123,8 +124,8 @@ def test_a_step_without_memory_sends_its_requests_elsewhere(short: Short, error:
     short.runner.error = error
     failure = end(short.run(submission()))
     assert failure_code(failure) == "OVERLOADED"
-    assert failed_of(1, failure).exhausted
-    assert not failed_of(1, Overloaded()).exhausted
+    assert failed_of(1, failure, Timing(0.1)).exhausted
+    assert not failed_of(1, Overloaded(), Timing(0.1)).exhausted
     short.cache.check()
     assert short.cache.pool.num_used == 0
 
