@@ -36,7 +36,7 @@ from gateway.http.admin_server import serving_admin
 from gateway.http.app import Express, build_app
 from gateway.http.catalogue import Catalogue
 from gateway.http.service import Service
-from gateway.part import Means
+from gateway.means import Means
 from gateway.pipeline import Pipeline
 from gateway.queueing.credit import has_credit
 from gateway.queueing.dispatcher import Dispatcher

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from gateway.request import NodeOutput, Output, Resume
+from gateway.request import Ask, NodeOutput, Output, Resume
 
 
 @dataclass(slots=True)
@@ -80,11 +80,22 @@ class GivenOut:
             found[name] = max(found.get(name, 0), node.last.prompt_tokens)
         return sum(found.values())
 
-    def nodes(self) -> tuple[NodeOutput, ...]:
+    def left_of(self, ask: Ask) -> Ask:
+        """The request as another worker gets it: it goes on behind what was given out."""
+        decoding = ask.decoding
+        if self.has_scores or self.has_prompt:
+            decoding = replace(
+                decoding,
+                score_prompt=decoding.score_prompt and not self.has_scores,
+                echo=decoding.echo and not self.has_prompt,
+            )
+        return replace(ask, decoding=decoding, resume=self._resume(), nodes=self._nodes_whole())
+
+    def _nodes_whole(self) -> tuple[NodeOutput, ...]:
         """A program's nodes as another worker takes them up."""
         return tuple(node.whole() for (name, _), node in self._nodes.items() if name)
 
-    def resume(self) -> tuple[Resume, ...]:
+    def _resume(self) -> tuple[Resume, ...]:
         """Each choice as another worker takes it up."""
         return tuple(
             Resume(index, bytes(choice.token_ids), choice.text_chars, choice.finished)

@@ -11,37 +11,34 @@ A part moves when the dispatcher places it or its run takes its events; nothing 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from msgspec.structs import replace
 
-from gateway.budget import RetryBudget
 from gateway.doctor.doctor import Visit
 from gateway.doctor.finding import Finding
-from gateway.doctor.practice import Practice, served_by
+from gateway.doctor.practice import served_by
 from gateway.errors import (
     Draining,
     Exhausted,
     GatewayError,
     InternalError,
-    NoWorker,
     WorkerLost,
     face_of,
 )
 from gateway.fleet.view import Expectation
-from gateway.fleet.workers import Claim, Fleet, Lease, Worker
+from gateway.fleet.workers import Claim, Lease, Worker
 from gateway.given_out import GivenOut
 from gateway.job import Job, Part
-from gateway.queueing.dispatcher import Dispatcher, Ticket
-from gateway.request import Done, Event, Failed, Output, ProgramPrompt, Usage, Want
-from gateway.routing.route import NoCredit, Route
-from gateway.routing.router import Router
+from gateway.means import Means
+from gateway.queueing.dispatcher import Ticket
+from gateway.request import Done, Event, Failed, Output, Usage, Want
+from gateway.routing.route import Route
+from gateway.search import Search
 from gateway.telemetry.lives import Sent
-from gateway.telemetry.log import EventLog
-from gateway.telemetry.metrics import RETRIED, Record, Telemetry
-from gateway.telemetry.tracing import NoTraces, Trace, Traces
+from gateway.telemetry.metrics import RETRIED, Record
+from gateway.telemetry.tracing import Trace
 from gateway.tenancy.estimate import estimated_prompt_tokens
 from gateway.timing import Timing
 
@@ -53,35 +50,11 @@ _MAX_HAND_BACKS = 32
 _OUTPUT_WEIGHT = 2
 
 
-class Takes(Protocol):
-    """Whether a worker takes so many more choices now: credit, and no breaker against it."""
-
-    def __call__(self, worker: Worker, num_sequences: int = 1) -> bool:
-        """Whether it does."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What every part works with. attempts: workers that a part is given to, at most."""
-
-    router: Router
-    fleet: Fleet
-    dispatcher: Dispatcher
-    budget: RetryBudget
-    telemetry: Telemetry
-    log: EventLog
-    attempts: int
-    takes: Takes
-    practice: Practice
-    traces: Traces = field(default_factory=NoTraces)
-
-
 @dataclass(slots=True, eq=False)
 class PartRun:
     """How far a part has come. deliver: where its events go, failures to place it included.
 
-    narrow: as Placing.narrow. finding: why its prompt came from a cache or did not, once that is
+    finding: why its prompt came from a cache or did not, once that is
     known. sent: the workers that it was given to. trace: of its request, if that is traced.
     """
 
@@ -93,17 +66,15 @@ class PartRun:
     first_choice: int = 0
     trace: Trace | None = None
     route: Route | None = None
-    narrow: Worker | None = None
     finding: Finding | None = None
     sent: tuple[Sent, ...] = ()
     _visit: Visit | None = None
     _ticket: Ticket = field(init=False)
+    _search: Search = field(init=False)
     _given: GivenOut = field(default_factory=GivenOut)
-    _avoid: set[Worker] = field(default_factory=set)
     _attempts: int = 0
     _was_placed: bool = False
     _num_handed_back: int = 0
-    _last: GatewayError | None = None
     _refusal: GatewayError | None = None
     _lease: Lease | None = None
     _expectation: Expectation | None = None
@@ -122,6 +93,7 @@ class PartRun:
             rank=tenant.rank,
             max_waiting=None if self.first_choice else tenant.max_queued,
         )
+        self._search = Search(self.means, self.part, self.job.model, self._given)
 
     def start(self) -> None:
         """It is with a worker, or waits for one. Raises GatewayError; then nothing is held."""
@@ -130,20 +102,24 @@ class PartRun:
 
     # ------------------------------------------------------------------ what the dispatcher asks
 
+    @property
+    def narrow(self) -> Worker | None:
+        """As Placing.narrow."""
+        return self._search.narrow
+
     def place(self) -> bool:
         """As Placing.place."""
         while True:
             route = None
             try:
-                route = self._choose()
+                route = self._search.choose(was_placed=self._was_placed)
                 if route is None:
                     return False
                 self._submit(route)
             except WorkerLost as error:
                 if route is None:
                     return self._unplaceable(error)
-                self._last = error
-                self._avoid.add(route.worker)
+                self._search.left(route.worker, error)
                 continue
             except GatewayError as error:
                 return self._unplaceable(error)
@@ -155,7 +131,7 @@ class PartRun:
 
     def fail(self, error: GatewayError) -> None:
         """As Placing.fail."""
-        self.deliver(Failed(self._last or error))
+        self.deliver(Failed(self._search.why_left or error))
 
     # ------------------------------------------------------------------ what its run tells
 
@@ -222,8 +198,7 @@ class PartRun:
             self._blame(worker, error)
         if not was_placed or worker is None or not self._may_go_on(error):
             raise error
-        self._last = error
-        self._avoid.add(worker)
+        self._search.left(worker, error)
         self.means.telemetry.retries.labels(face_of(error).code).inc()
         if self._given:
             self.means.telemetry.continuations.labels(face_of(error).code).inc()
@@ -299,63 +274,9 @@ class PartRun:
         """Whether all that was given out is known by its token ids."""
         return self.route is not None and self.route.worker.info.resumes
 
-    def _choose(self) -> Route | None:
-        """Where to; None: no worker has credit now, or one that may go on is still to come.
-
-        Raises NoWorker, or the error for which the last worker was left.
-        """
-        means = self.means
-        self.narrow, before = None, self.narrow
-        try:
-            return means.router.route(self.part.want, self._avoid, self._is_eligible)
-        except NoCredit:
-            if self.part.ask.num_sequences > 1:
-                self.narrow = self._with_some_room(before)
-            return None
-        except NoWorker as error:
-            if self._avoid:
-                # They are full, or leave. Where nobody else is left, their turn comes again.
-                self._avoid.clear()
-                return None
-            if self._was_placed or means.fleet.may_return(self.job.model):
-                return None
-            raise self._last or error from None
-
-    def _is_eligible(self, worker: Worker) -> bool:
-        """Whether the worker may have it now: credit, and what was given out can go on there.
-
-        For what had no memory elsewhere it waits until the worker may have some.
-        """
-        if isinstance(self._last, Exhausted) and self.means.fleet.holds(worker):
-            return False
-        return self._suits(worker) and self.means.takes(worker, self.part.ask.num_sequences)
-
-    def _suits(self, worker: Worker) -> bool:
-        """Whether it has the task; what was given out can go on, and the prompt be told of, there.
-
-        A server that goes on with nothing was made to generate, and tells neither ids nor values.
-        """
-        ask, info = self.part.ask, worker.info
-        tells = ask.decoding.score_prompt or ask.decoding.echo or not self._generates
-        tells = tells or isinstance(ask.prompt, ProgramPrompt)
-        return ask.task in (None, info.task) and (info.resumes or not (self._given or tells))
-
     @property
     def _generates(self) -> bool:
         return self.part.ask.want is Want.GENERATION
-
-    def _with_some_room(self, before: Worker | None) -> Worker | None:
-        """A worker that may have it and takes some choices; the same as before while that lives."""
-        means, want = self.means, self.part.want
-        if before is not None and means.fleet.allows(before):
-            with suppress(NoCredit, NoWorker):
-                return means.router.route(want, self._avoid, lambda one: one is before).worker
-        with suppress(NoCredit, NoWorker):
-            return means.router.route(want, self._avoid, self._takes_some).worker
-        return None
-
-    def _takes_some(self, worker: Worker) -> bool:
-        return self._suits(worker) and self.means.takes(worker)
 
     def _unplaceable(self, error: GatewayError) -> bool:
         """No worker can have it: who entered it is told, or its run if it waited."""
@@ -374,17 +295,8 @@ class PartRun:
             traceparent=trace.header(span_id) if trace else "",
             boundaries=route.boundaries,
             expected_tokens=route.expected_tokens,
-            resume=self._given.resume() if self._given else (),
-            nodes=self._given.nodes(),
         )
-        decoding, given = ask.decoding, self._given
-        if given.has_scores or given.has_prompt:
-            decoding = replace(
-                decoding,
-                score_prompt=decoding.score_prompt and not given.has_scores,
-                echo=decoding.echo and not given.has_prompt,
-            )
-            ask = replace(ask, decoding=decoding)
+        ask = self._given.left_of(ask)
         self.route = route
         self._ticket.tokens = route.prompt_tokens
         self._attempts += 1

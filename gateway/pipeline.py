@@ -20,7 +20,8 @@ from gateway.doctor.finding import Finding
 from gateway.errors import ClientGone, GatewayError, InternalError, face_of
 from gateway.job import Job
 from gateway.mailbox import Mailbox
-from gateway.part import Means, PartRun
+from gateway.means import Means
+from gateway.part import PartRun
 from gateway.request import Done, Event, Failed, Output, Usage
 from gateway.telemetry.lives import MAX_DEPTH, Beginning, Life
 from gateway.telemetry.metrics import Subject
