@@ -96,3 +96,14 @@ class FakeCache:
     def _tell(self, kind: Literal["stored", "evicted"], piece: _Piece) -> None:
         self.sequence += 1
         self._changes.append(Change(self.sequence, kind, piece.name, piece.num_tokens))
+
+
+class NoCache(FakeCache):
+    """Holds nothing and tells nothing: a worker whose prefix cache is off."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def admit(self, chain: Sequence[Mark]) -> int:  # noqa: ARG002
+        """Nothing of the chain was held, and nothing is."""
+        return 0

@@ -22,7 +22,7 @@ import grpc.aio
 import uvloop
 from xxhash import xxh3_128
 
-from loadtest.fake.cache import Change, FakeCache, Mark
+from loadtest.fake.cache import Change, FakeCache, Mark, NoCache
 from loadtest.fake.engine import FakeEngine, Job, Pace, Token
 from proto import worker_pb2 as pb
 from proto import worker_pb2_grpc
@@ -43,6 +43,7 @@ class Identity:
     name: str
     model: str = "fake-model"
     cache_tokens: int = 1_000_000
+    prefix_cache: str = "radix"
     token_text: str = " token"
 
 
@@ -65,7 +66,8 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
         self._pace = pace
         self._incarnation = secrets.token_hex(8)
         self._links: set[_Link] = set()
-        self._cache = FakeCache(identity.cache_tokens)
+        is_off = identity.prefix_cache == "off"
+        self._cache = NoCache() if is_off else FakeCache(identity.cache_tokens)
         self.engine = FakeEngine(pace, self._cache, self._report)
 
     async def Link(  # noqa: D102 (the contract names it)
@@ -183,7 +185,7 @@ class FakeWorker(worker_pb2_grpc.WorkerServicer):
             model=me.model,
             task="generate",
             max_model_len=10_000_000,
-            prefix_cache="radix",
+            prefix_cache=me.prefix_cache,
             page_size=16,
             cache_tokens=me.cache_tokens,
             max_running_sequences=self._pace.max_running,
@@ -297,13 +299,15 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number in the first worker's name")
     parser.add_argument("--model", default="fake-model")
     parser.add_argument("--cache-tokens", type=int, default=1_000_000)
+    parser.add_argument("--prefix-cache", choices=("radix", "off"), default="radix")
     parser.add_argument("--prefill-tokens-s", type=float, default=8000.0)
     parser.add_argument("--tick-ms", type=float, default=20.0)
     parser.add_argument("--max-running", type=int, default=256)
     arguments = parser.parse_args()
     pace = Pace(arguments.prefill_tokens_s, arguments.tick_ms / 1000, arguments.max_running)
+    cache = (arguments.cache_tokens, arguments.prefix_cache)
     workers = [
-        (Identity(f"w{number}", arguments.model, arguments.cache_tokens), int(port))
+        (Identity(f"w{number}", arguments.model, *cache), int(port))
         for number, port in enumerate(arguments.ports.split(","), arguments.first)
     ]
     uvloop.run(serve(workers, pace))

@@ -14,6 +14,8 @@ from loadtest.faults.values import Value
 from loadtest.faults.words import Message, Writer
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+# What has to happen in a case: behind its first requests, or beside them.
+RESTART, RENAME, TWIN = "restart", "rename", "twin"
 # A message that begins so counts as so many tokens for a fake worker.
 FLOOD = "90000: of something else "
 
@@ -28,13 +30,17 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """kind: how the table names it. expected: the reasons that fit. tenant: who sends it."""
+    """kind: how the table names it. expected: the reasons that fit. tenant: who sends it.
+
+    event: what happens between its first requests and the judged one; TWIN: both are sent at once.
+    """
 
     kind: str
     expected: tuple[str, ...]
     judged: Sent
     warm: tuple[Sent, ...] = field(default=())
     tenant: str = "plain"
+    event: str = ""
 
 
 def _case(reason: str, judged: Sent, warm: tuple[Sent, ...] = (), tenant: str = "plain") -> Case:

@@ -11,53 +11,22 @@ anything else is a false alarm.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import sys
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import httpx
-import msgspec
 
-from loadtest.client import Client
 from loadtest.errors import RequestRefused
-from loadtest.faults.planted import Case, Sent
-from loadtest.parts import PartsWish, running
+from loadtest.faults.planted import RENAME, RESTART, TWIN, Case, Sent
 from loadtest.report import Report
-from loadtest.starting import wait_until
-from pando.children import Children
-from pando.ports import free_ports, listens
-from pando.up import ROOT, num_linked
+from loadtest.workloads.doctor_fleet import Target, key_of
 
 NAME = "doctor"
-MODEL = "fake-model"
-# Tokens of each fake worker's cache.
-CACHE_TOKENS = 100_000_000
-SMALL_CACHE_TOKENS = 160_000
-START_TIMEOUT_S = 60.0
 # A real worker on a busy machine takes its time.
 TIMEOUT_S = 600.0
 CLEAN = ("hit", "never_seen")
-TENANTS: dict[str, dict[str, object]] = {
-    "plain": {"policy": {"name": "dedicated", "workers": ["w0"]}},
-    "pinned": {"policy": {"name": "dedicated", "workers": ["w2"]}},
-    "in_turn": {"policy": {"name": "round_robin"}},
-}
 _ALONE = ("pinned", "in_turn")
-# Tenants of recorded sessions with a fault: each case has one of its own.
-REAL_TENANTS = tuple(f"real{number}" for number in range(400))
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A gateway, and what to ask it for."""
-
-    url: str
-    model: str = MODEL
 
 
 @dataclass(slots=True)
@@ -101,11 +70,6 @@ class Outcome:
         return self.right.total() / sum(told.total() for told in self.named.values())
 
 
-def key_of(tenant: str) -> str:
-    """The tenant's API key."""
-    return f"pnd-loadtest-doctor-{tenant}"
-
-
 def reason_of(header: str) -> str:
     """The reason that `x-pando-cache` names; empty: none."""
     told = dict(part.split("=", 1) for part in header.split(", ") if "=" in part)
@@ -115,101 +79,70 @@ def reason_of(header: str) -> str:
 async def judge(target: Target, cases: Sequence[Case], at_once: int = 8) -> Outcome:
     """Sends every case's requests in their order, several cases at once. Raises RequestRefused.
 
-    Cases that depend on a worker's whole cache, or on whose turn it is, go one by one.
+    Cases that depend on a worker's whole cache, or on whose turn it is, go one by one. Those in
+    which something happens wait for it together.
     """
-    outcome, gate = Outcome(), asyncio.Semaphore(at_once)
+    outcome = Outcome()
     async with httpx.AsyncClient(base_url=target.url, timeout=TIMEOUT_S, trust_env=False) as http:
-
-        async def one(case: Case) -> None:
-            async with gate:
-                for sent in case.warm:
-                    outcome.before(case, sent, await _send(http, target, case.tenant, sent))
-                outcome.judge(case, await _send(http, target, case.tenant, case.judged))
-
-        await asyncio.gather(*(one(case) for case in cases if case.tenant not in _ALONE))
-        for case in cases:
+        panel = _Panel(http, target, outcome, asyncio.Semaphore(at_once))
+        usual = [case for case in cases if case.event not in (RESTART, RENAME)]
+        await asyncio.gather(*(panel.one(case) for case in usual if case.tenant not in _ALONE))
+        for case in usual:
             if case.tenant in _ALONE:
-                await one(case)
+                await (panel.twins(case) if case.event == TWIN else panel.one(case))
+        for event, happen in target.events.items():
+            own = [case for case in cases if case.event == event]
+            if own:
+                await asyncio.gather(*(panel.before(case) for case in own))
+                await asyncio.to_thread(happen)
+                await asyncio.gather(*(panel.judged(case) for case in own))
     return outcome
 
 
-async def _send(http: httpx.AsyncClient, target: Target, tenant: str, sent: Sent) -> str:
-    headers = {"authorization": f"Bearer {key_of(tenant)}"}
-    answer = await http.post(sent.path, json={"model": target.model, **sent.body}, headers=headers)
-    if answer.is_error:
-        raise RequestRefused(f"HTTP {answer.status_code}: {answer.text}")
-    return str(answer.headers.get("x-pando-cache", ""))
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """Sends cases and counts what is told of them; gate: how many at once."""
 
+    http: httpx.AsyncClient
+    target: Target
+    outcome: Outcome
+    gate: asyncio.Semaphore
 
-def gateway_settings() -> dict[str, object]:
-    """Tenants that may see what is found, and a doctor that looks at everything."""
-    names = {**TENANTS, **dict.fromkeys(REAL_TENANTS, TENANTS["plain"])}
-    return {
-        "tenants": _tenants(names),
-        "doctor": {"examinations_per_s": 100_000, "remember": 200_000},
-        "log_level": "warning",
-        "link": {"backoff_max_s": 0.2},
-    }
+    async def one(self, case: Case) -> None:
+        """All of the case's requests."""
+        async with self.gate:
+            await self._before(case)
+            self.outcome.judge(case, await self._send(case, case.judged))
 
+    async def twins(self, case: Case) -> None:
+        """The case's two requests at once; either may be the first."""
+        [warm] = case.warm
+        told = await asyncio.gather(self._send(case, warm), self._send(case, case.judged))
+        first, second = sorted(told, key=lambda header: reason_of(header) not in CLEAN)
+        self.outcome.before(case, warm, first)
+        self.outcome.judge(case, second)
 
-def _tenants(names: Mapping[str, Mapping[str, object]]) -> list[dict[str, object]]:
-    """Their settings; each may see what is found."""
-    return [
-        {
-            "id": name,
-            "namespace": name,
-            "debug": True,
-            "keys": [hashlib.sha256(key_of(name).encode()).hexdigest()],
-            **more,
-        }
-        for name, more in names.items()
-    ]
+    async def before(self, case: Case) -> None:
+        """The case's requests before something happens."""
+        async with self.gate:
+            await self._before(case)
 
+    async def judged(self, case: Case) -> None:
+        """The case's last request."""
+        async with self.gate:
+            self.outcome.judge(case, await self._send(case, case.judged))
 
-@contextmanager
-def serving() -> Iterator[Target]:
-    """Yields a gateway process before three fake workers, the last with a small cache."""
-    with tempfile.TemporaryDirectory(prefix="pando-doctor-") as name:
-        folder = Path(name)
-        with Children(folder, ROOT) as children:
-            *workers, port = free_ports(4)
-            _start_workers(children, workers[:2], 0, CACHE_TOKENS)
-            _start_workers(children, workers[2:], 2, SMALL_CACHE_TOKENS)
-            found = [
-                {"name": f"w{number}", "address": f"127.0.0.1:{one}"}
-                for number, one in enumerate(workers)
-            ]
-            file = folder / "gateway.json"
-            settings = gateway_settings() | {"port": port, "workers": found}
-            file.write_bytes(msgspec.json.encode(settings))
-            _wait(children, lambda: all(listens(f"127.0.0.1:{one}") for one in workers))
-            children.start("gateway", [sys.executable, "-m", "gateway", "--config", str(file)])
-            url = f"http://127.0.0.1:{port}"
-            with httpx.Client(timeout=5.0, trust_env=False) as client:
-                _wait(children, lambda: num_linked(client, url) >= len(workers))
-            yield Target(url)
+    async def _before(self, case: Case) -> None:
+        for sent in case.warm:
+            self.outcome.before(case, sent, await self._send(case, sent))
 
-
-def _start_workers(children: Children, ports: Sequence[int], first: int, cache: int) -> None:
-    flags = ["--ports", ",".join(map(str, ports)), "--first", str(first)]
-    flags += ["--cache-tokens", str(cache), "--tick-ms", "0", "--prefill-tokens-s", "1e9"]
-    command = [sys.executable, "-m", "loadtest.fake.worker", *flags]
-    children.start(f"workers-{first}", command)
-
-
-def _wait(children: Children, condition: Callable[[], bool]) -> None:
-    wait_until(condition, children, "not all is ready", START_TIMEOUT_S)
-
-
-@contextmanager
-def serving_fleet(model: str) -> Iterator[Target]:
-    """Yields a gateway before one real worker. Raises FleetFailed."""
-    settings = gateway_settings() | {"tenants": _tenants({"plain": {}})}
-    lines = [f"{name}: {msgspec.json.encode(value).decode()}" for name, value in settings.items()]
-    told = "\n".join(lines)
-    wish = PartsWish(model, 1, threads=2, kv_memory="1GiB", gateway_settings=told)
-    with running(wish) as parts:
-        yield Target(parts.urls[0], Client(parts.urls[0], key_of("plain")).first_model())
+    async def _send(self, case: Case, sent: Sent) -> str:
+        headers = {"authorization": f"Bearer {key_of(case.tenant)}"}
+        body = {"model": self.target.model, **sent.body}
+        answer = await self.http.post(sent.path, json=body, headers=headers)
+        if answer.is_error:
+            raise RequestRefused(f"HTTP {answer.status_code}: {answer.text}")
+        return str(answer.headers.get("x-pando-cache", ""))
 
 
 def report(outcome: Outcome) -> Report:

@@ -14,10 +14,11 @@ import typer
 from rich.console import Console
 
 from loadtest.errors import LoadTestError
+from loadtest.faults import fleet as fleet_faults
 from loadtest.faults import real
 from loadtest.faults.planted import Case, cases
 from loadtest.report import show
-from loadtest.workloads import doctor, doctor_beside, doctor_cost
+from loadtest.workloads import doctor, doctor_beside, doctor_cost, doctor_fleet
 
 # What a real fleet is tried with: nothing that takes a second worker or fills a cache.
 FLEET_KINDS = ("timestamp", "whitespace", "tool_order", "history_truncated", "never_seen", "hit")
@@ -37,13 +38,16 @@ def run(
     ] = 0,
     tell: Annotated[int, typer.Option(help="Cases named wrong that are shown.")] = 5,
 ) -> None:
-    """Plant faults in prompts by seed; the gateway's doctor should name each."""
-    planted = cases(count, seed, FLEET_KINDS) if fleet else cases(count, seed)
+    """Plant faults in prompts and in the fleet; the gateway's doctor should name each."""
+    if fleet:
+        planted = cases(count, seed, FLEET_KINDS)
+    else:
+        planted = cases(count, seed) + fleet_faults.cases(count, seed)
     if traces is not None:
         planted += list(_recorded(traces, seed))
     console = Console(stderr=True)
     try:
-        with doctor.serving_fleet(fleet) if fleet else doctor.serving() as target:
+        with doctor_fleet.serving_fleet(fleet) if fleet else doctor_fleet.serving() as target:
             outcome = asyncio.run(doctor.judge(target, planted))
     except LoadTestError as error:
         console.print(f"loadtest: {error}", highlight=False, markup=False)
@@ -60,7 +64,7 @@ def run(
 
 def _recorded(folder: Path, seed: int, limit: int = 200, num_faulty: int = 20) -> Iterator[Case]:
     """Every file's sessions as they were, and faults in the first ones."""
-    rng, tenants = random.Random(seed), iter(doctor.REAL_TENANTS)
+    rng, tenants = random.Random(seed), iter(doctor_fleet.REAL_TENANTS)
     for path in sorted(folder.glob("*_sessions.jsonl.gz")):
         try:
             found = real.sessions(path, limit)
