@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -13,9 +14,12 @@ STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
 table { border-collapse: collapse; margin: 1rem 0 }
 td, th { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #ddd }
-td:first-child, th:first-child { text-align: left }
+.words { text-align: left } .wide { overflow-x: auto }
 svg { max-width: 44rem; font: 11px system-ui, sans-serif } .grid { stroke: #ddd }
 """
+# A cell that is a quantity; all other columns hold words.
+_QUANTITY = re.compile(r"[\d.,]+%?")
+_WORDS = ' class="words"'
 
 
 def page(findings: Findings) -> str:
@@ -24,7 +28,7 @@ def page(findings: Findings) -> str:
     parts = [
         *(f"<p>{escape(one)}</p>" for one in introduction(findings)),
         "<h2>What to do</h2>",
-        f"<ol>{''.join(f'<li>{escape(one)}</li>' for one in findings.advice)}</ol>",
+        f"<ol>{''.join(f'<li>{_sentence(one)}</li>' for one in findings.advice)}</ol>",
         "<h2>Hits by cache size</h2>",
         _sizes(findings),
         "<h2>Lengths</h2>",
@@ -34,7 +38,8 @@ def page(findings: Findings) -> str:
         parts += ["<h2>Fleets</h2>", _fleets(findings.fleets)]
     parts += ["<h2>Beginnings that save most</h2>", _hot(findings), *_checkup(findings)]
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
         f"<style>{STYLE}</style></head><body><h1>{escape(title)}</h1>{''.join(parts)}</body></html>"
     )
 
@@ -96,14 +101,15 @@ def _hot(findings: Findings) -> str:
     rows = [
         [
             f"{one.begin:,}..{one.end:,}",
-            f"{one.role} {one.text}".strip(),
+            one.role,
+            one.text,
             f"{one.requests:,}",
             f"{one.saved_tokens:,}",
             one.digest,
         ]
         for one in findings.hot
     ]
-    return _table(["from..to", "in", "requests", "saved tokens", "digest"], rows)
+    return _table(["from..to", "in", "begins", "requests", "saved tokens", "digest"], rows)
 
 
 def _checkup(findings: Findings) -> Iterable[str]:
@@ -120,9 +126,24 @@ def _checkup(findings: Findings) -> Iterable[str]:
         yield _table(["reason", "at", "requests", "lost tokens", "what to do"], rows)
 
 
+def _sentence(text: str) -> str:
+    """What stands in backticks is code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
-    )
-    return f"<table><tr>{head}</tr>{body}</table>"
+    """Quantities stand to the right, words to the left; a column in which nothing is stands not."""
+    columns = [[name, *(row[at] for row in rows)] for at, name in enumerate(names)]
+    columns = [one for one in columns if any(one[1:]) or not rows]
+    marks = ["" if all(map(_QUANTITY.fullmatch, one[1:])) else _WORDS for one in columns]
+    lines = [
+        "".join(
+            f"<{kind}{mark}>{escape(cell)}</{kind}>"
+            for mark, cell in zip(marks, cells, strict=True)
+        )
+        for kind, cells in zip(
+            ("th", *("td" for _ in rows)), zip(*columns, strict=True), strict=True
+        )
+    ]
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f'<div class="wide"><table>{body}</table></div>'

@@ -128,7 +128,10 @@ def test_the_command_tells_the_same_as_tables_as_json_and_as_a_page(tmp_path: Pa
         ElementTree.fromstring(picture)
     assert len(re.findall("<svg", page)) == 3
     for sentence in found["advice"]:
-        assert sentence.split(".")[0] in re.sub(r"\s+", " ", page)
+        plain = re.sub(r"</?code>", "`", re.sub(r"\s+", " ", page))
+        assert sentence.split(".")[0] in plain
+    assert '<th class="words">policy</th><th>tokens each</th>' in page, "words left, numbers right"
+    assert "<th>begins</th>" not in page.replace(' class="words"', ""), "no text was asked for"
 
 
 def test_a_log_of_a_few_tokens_has_a_page_too(tmp_path: Path) -> None:
