@@ -9,6 +9,9 @@ import msgspec
 
 from loadtest.errors import BadDocument
 
+# Of a run's seconds, as many of one core may go to other processes.
+QUIET_SHARE = 0.1
+
 
 class Result(msgspec.Struct, frozen=True):
     """failure: a sentence's end, empty where there was none; then there are figures.
@@ -27,6 +30,11 @@ class Result(msgspec.Struct, frozen=True):
     figures: dict[str, str] = {}
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether others took little of the machine meanwhile: not a tenth of one core."""
+        return self.others_s <= QUIET_SHARE * self.seconds
 
 
 Results = Mapping[str, Result]

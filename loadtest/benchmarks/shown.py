@@ -10,6 +10,9 @@ from loadtest.benchmarks.document import anchor
 from loadtest.benchmarks.entry import Bound, Entry
 from loadtest.benchmarks.results import Result, Results
 
+BUSY = (
+    " **The machine was busy with other work: times are too long, and their ratios may be wrong.**"
+)
 _SPECIAL = re.compile(r"([\\`*\[\]<|])")
 
 
@@ -67,7 +70,7 @@ def _made(result: Result) -> str:
     at = f", commit {result.commit}" if result.commit else ""
     return (
         f"`{result.command}`\n{result.date}{at}: {busy}; {result.others_s:.0f} s went to other "
-        f"processes). {escaped(result.machine)}."
+        f"processes). {escaped(result.machine)}.{'' if result.is_quiet else BUSY}"
     )
 
 
@@ -93,7 +96,8 @@ def _stand(entry: Entry, result: Result | None) -> tuple[str, str, str]:
     told = ", ".join(f"{name} {result.figures.get(name, '')}" for name in entry.figures)
     stands = standing(entry, result)
     mark = "" if stands.met == stands.wanted else "**"
-    return escaped(told), f"{mark}{stands}{mark}", result.date
+    busy = "" if result.is_quiet else ", busy"
+    return escaped(told), f"{mark}{stands}{mark}", f"{result.date}{busy}"
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

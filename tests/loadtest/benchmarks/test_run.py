@@ -9,9 +9,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from loadtest.benchmarks import results
+import msgspec
+
+from loadtest.benchmarks import results, shown
 from loadtest.benchmarks.document import blocks
 from loadtest.benchmarks.entry import PICTURE, Bound
+from loadtest.benchmarks.results import Result
 from loadtest.benchmarks.run import report
 from loadtest.report import summary_line
 from pando.up import ROOT
@@ -56,8 +59,8 @@ def test_what_a_command_says_stands_in_its_block(tmp_path: Path) -> None:
     assert (tmp_path / "pictures" / "good.svg").read_text() == "<svg/>"
     assert "| x | 2.9 | >= 3 | not met |" in text_of(tmp_path, "bad")
     summary = text_of(tmp_path, "summary")
-    assert "| [good](#good) | Shows good. | x 4 | 1 of 1 | 2026-11-30 |" in summary
-    assert "| [bad](#bad) | Shows bad. | x 2.9 | **0 of 1** | 2026-11-30 |" in summary
+    assert "| [good](#good) | Shows good. | x 4 | 1 of 1 | 2026-11-30" in summary
+    assert "| [bad](#bad) | Shows bad. | x 2.9 | **0 of 1** | 2026-11-30" in summary
     assert course.num_failed == 0
     line = summary_line(report(course))
     assert line.startswith("bench: benchmarks=2 failed=0 wanted=2 met=1 seconds=")
@@ -157,3 +160,13 @@ def test_a_bound_holds_or_does_not() -> None:
     ]
     assert not Bound(">=", 0).holds("nan")
     assert not Bound("=", 0).holds("radix")
+
+
+def test_a_busy_machine_is_named(tmp_path: Path) -> None:
+    one = fakes.entry(tmp_path, "good", GOOD)
+    book = fakes.bench(tmp_path, [one]).book
+    quiet = Result("c", "day", "", "2 cores", 10.0, 5.0, others_s=0.9, figures={"x": "4"})
+    for result, is_busy in ((quiet, False), (msgspec.structs.replace(quiet, others_s=1.1), True)):
+        book.keep("good", result)
+        assert (shown.BUSY in text_of(tmp_path, "good")) == is_busy
+        assert ("| day, busy |" in text_of(tmp_path, "summary")) == is_busy
