@@ -54,7 +54,8 @@ def run_bench(
     today = datetime.now(UTC).date().isoformat()
     origin = Origin(today, commit(ROOT), described())
     place = Place(ROOT / "reports" / "bench", ROOT)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell ignores the first for its jobs
+        signal.signal(number, signal.default_int_handler)
     course = Bench(book, place, origin, _say).run(entries)
     show(report(course), Console())
     if course.is_interrupted:

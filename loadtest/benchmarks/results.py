@@ -30,6 +30,7 @@ class Result(msgspec.Struct, frozen=True):
     figures: dict[str, str] = {}
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
+    text: tuple[str, ...] = ()
 
     @property
     def is_quiet(self) -> bool:

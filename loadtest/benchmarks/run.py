@@ -80,6 +80,7 @@ class Bench:
             figures=kept.figures,
             columns=kept.columns,
             rows=kept.rows,
+            text=kept.text,
         )
 
 

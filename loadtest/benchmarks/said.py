@@ -12,25 +12,34 @@ from dataclasses import dataclass, field
 # Wide enough for every table, so that no cell is broken; rich reads it.
 ENVIRONMENT = {"COLUMNS": "400", "PYTHONUTF8": "1", "NO_COLOR": "1"}
 MAX_CELL_CHARS = 120
+MAX_LINES, MAX_LINE_CHARS = 20, 160
 _LINE = re.compile(r"(?:[\w-]+: )?(?:\w+=\S+)(?: \w+=\S+)*")
 _HEAD, _ROW = "┃", "│"
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """figures: by name, as they were printed; empty: there was no such line."""
+    """figures: by name, as they were printed; empty: there was no such line.
+
+    text: what stood in front of them, where there was no table.
+    """
 
     figures: dict[str, str] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
+    text: tuple[str, ...] = ()
 
 
 def read(output: str) -> Said:
     """Returns what the output says; of several tables and lines the last ones count."""
     lines = [clean(line) for line in output.splitlines()]
-    told = [line for line in lines if _LINE.fullmatch(line)]
+    told = [number for number, line in enumerate(lines) if _LINE.fullmatch(line)]
+    if not told:
+        return Said()
     columns, rows = _table(lines)
-    return Said(_figures(told[-1]) if told else {}, columns, rows)
+    before = [line[:MAX_LINE_CHARS] for line in lines[: told[-1]] if line]
+    text = () if columns else tuple(before[-MAX_LINES:])
+    return Said(_figures(lines[told[-1]]), columns, rows, text)
 
 
 def clean(text: str) -> str:

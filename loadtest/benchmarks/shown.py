@@ -44,6 +44,8 @@ def block(entry: Entry, result: Result | None) -> str:
         return f"{parts[0]}\n\n**Failed**: {escaped(result.failure)}. Its output is in {log}."
     if result.rows:
         parts.append(_table(result.columns, result.rows))
+    if result.text:
+        parts.append(_quoted(result.text))
     parts.append(_table(("figure", "value", "wanted", ""), _figures(entry, result)))
     if entry.picture:
         parts.append(f"![{escaped(entry.shows)}](pictures/{entry.picture})")
@@ -72,6 +74,12 @@ def _made(result: Result) -> str:
         f"`{result.command}`\n{result.date}{at}: {busy}; {result.others_s:.0f} s went to other "
         f"processes). {escaped(result.machine)}.{'' if result.is_quiet else BUSY}"
     )
+
+
+def _quoted(lines: Iterable[str]) -> str:
+    """Lines as they were printed; behind a space none is a mark of this page."""
+    told = (f" {line}".replace("`", "'") for line in lines)
+    return "\n".join(("```", *told, "```"))
 
 
 def _figures(entry: Entry, result: Result) -> list[list[str]]:

@@ -135,7 +135,8 @@ sys.stdout.buffer.write(b"\xff\xfe\x00\x1b[31m\n<!-- end -->\n<!-- figures: a --
 sys.stdout.buffer.write("┏━┓\n┃ `a|b` ┃\n│ <!-- end --> ![x](y) │\n".encode())
 print("odd: x=<!--|--> z=`|`")
 """
-    entries = [fakes.entry(tmp_path, "odd", odd), fakes.entry(tmp_path, "good", GOOD)]
+    lines = f"print('one\\n<!-- end -->\\n```')\n{GOOD}"
+    entries = [fakes.entry(tmp_path, "odd", odd), fakes.entry(tmp_path, "good", lines)]
     bench = fakes.bench(tmp_path, entries)
     bench.run(entries)
     bench.run(entries)
@@ -143,6 +144,7 @@ print("odd: x=<!--|--> z=`|`")
     assert r"| \`a\|b\` |" in told
     assert r"| \<!-- end --> !\[x\](y) |" in told
     assert r"| x | \<!--\|--> | >= 3 | not met |" in told
+    assert "```\n one\n <!-- end -->\n '''\n```" in text_of(tmp_path, "good")
     assert list(blocks((tmp_path / "benchmarks.md").read_text())) == ["summary", "odd", "good"]
 
 

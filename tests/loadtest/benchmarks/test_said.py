@@ -38,7 +38,15 @@ def test_what_a_report_shows_is_read_back() -> None:
 def test_the_last_of_several_reports_counts() -> None:
     other = Report("other", ("x",), [["1"]], {"x": 1})
     found = said.read(printed(REPORT) + printed(other) + "a warning at the very end\n")
-    assert (found.figures, found.columns, found.rows) == ({"x": "1"}, ("x",), (("1",),))
+    assert found == said.Said({"x": "1"}, ("x",), (("1",),))
+
+
+def test_without_a_table_the_lines_in_front_are_kept() -> None:
+    lines = "\n\n".join(f"line {number} {'x' * 500}" for number in range(50))
+    found = said.read(f"{lines}\nkernels: x=1\n")
+    assert len(found.text) == said.MAX_LINES
+    assert found.text[-1] == f"line 49 {'x' * 500}"[: said.MAX_LINE_CHARS]
+    assert said.read(lines).text == ()
 
 
 def test_words_are_no_figures() -> None:
