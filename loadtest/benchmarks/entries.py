@@ -50,7 +50,7 @@ _WORKERS = (
     ),
     Entry(
         "shared-prefix",
-        _loadtest("shared-prefix"),
+        _loadtest("shared-prefix", "--prefixes", "3"),
         "What the second request behind a long prefix computes, and how long it waits.",
         {  # prefix-cache.md: every token of it, and every whole page of 16
             "radix_cached": Bound("=", 1500),
