@@ -173,7 +173,7 @@ _FLEETS = (
     ),
     Entry(
         "doctor",
-        _loadtest("doctor", "--cases", "20"),
+        _loadtest("doctor"),
         "Whether what is wrong with a prompt is named right, and what asking costs.",
         {
             "named_right": Bound(">=", 0.95),  # decision 27: one of twenty seeded faults
