@@ -55,11 +55,11 @@ struct step {
     int first, end;
 };
 
-/* Keys of the next step's first tile, its values, keys of its second tile, and so on. As lines are
- * asked for at an even pace memory never waits, and arithmetic never waits for room to ask. */
+/* Keys of the next step's tiles, then their values. As lines are asked for at an even pace memory
+ * never waits, and arithmetic never waits for room to ask. */
 INLINE const element *half_of(const struct step *s, int half) {
-    const block *tile = s->next[half / 2];
-    return half % 2 ? tile->values[0] : tile->keys[0];
+    const block *tile = s->next[half % TILES];
+    return half < TILES ? tile->keys[0] : tile->values[0];
 }
 
 /* Asks for the line of which 16 elements are a part, once a line. */
