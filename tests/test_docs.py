@@ -13,7 +13,18 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
-FOLDERS = {"deploy", "docs", "gateway", "kernels", "loadtest", "pando", "proto", "tests", "worker"}
+FOLDERS = {
+    "deploy",
+    "docs",
+    "gateway",
+    "kernels",
+    "loadtest",
+    "pando",
+    "process",
+    "proto",
+    "tests",
+    "worker",
+}
 OURS = (".py", ".md", ".proto", ".toml", ".lua", ".c")
 FILES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*")}
 FILES |= {path.name for path in ROOT.iterdir()}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "security.md"
-OURS = ("gateway", "kernels", "pando", "proto", "worker")
+OURS = ("gateway", "kernels", "pando", "process", "proto", "worker")
 # What makes code of text, or objects of whatever bytes.
 UNSAFE = {"eval", "exec", "compile", "__import__"}
 UNSAFE_MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}

@@ -16,16 +16,18 @@ import grpc.aio
 import torch
 from prometheus_client import CollectorRegistry
 
+from process.outlet import Outlet
+from process.threads import started
 from worker.assembly import Parts, Plan, build, identity
 from worker.config import ConfigError, WorkerConfig, load
 from worker.engine import Engine
 from worker.errors import EngineBroken, ModelUnavailable, RankLost
 from worker.health import Health
 from worker.link import LinkServicer, WorkerState
+from worker.logs import set_up_logging
 from worker.memory import start_lines
 from worker.model.errors import UnsupportedModel
 from worker.model.files import default_cache_folder, resolve
-from worker.outlet import Outlet
 from worker.parallel.frames import Assignment
 from worker.parallel.lead import leading
 from worker.parallel.ranks import Ranks
@@ -34,9 +36,8 @@ from worker.scrapes import serve_metrics
 from worker.service import Service
 from worker.sizes import Sizes, formats_of
 from worker.tasks import sizes_for, trade_of
-from worker.telemetry import LogCounts, set_up_logging
+from worker.telemetry import LogCounts
 from worker.text.tokenizer import Tokenizer
-from worker.threads import started
 from worker.tls import credentials
 
 log = logging.getLogger("pando.worker")
@@ -47,6 +48,9 @@ GRPC_OPTIONS = [
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.http2.max_pings_without_data", 0),
 ]
+
+# Prompts, programs and grammars that are read at once.
+_NUM_ASIDE = 8
 
 
 def main() -> int:
@@ -67,7 +71,7 @@ def main() -> int:
 
 async def serve(config: WorkerConfig, outlet: Outlet) -> None:
     """Loads the model, serves until SIGTERM or SIGINT, drains. Raises EngineBroken."""
-    asyncio.get_running_loop().set_default_executor(started())
+    asyncio.get_running_loop().set_default_executor(started(_NUM_ASIDE))
     shown = credentials(config)
     folder = resolve(config.model, default_cache_folder())
     tokenizer = Tokenizer.load(folder)

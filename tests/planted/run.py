@@ -20,7 +20,7 @@ from tests.planted.fault import Fault
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = (
-    *("gateway", "worker", "pando", "loadtest", "kernels", "proto"),
+    *("gateway", "worker", "pando", "loadtest", "kernels", "process", "proto"),
     *("deploy", "tests", "docs", "pyproject.toml"),
 )
 LIMIT_S = 180.0

@@ -8,15 +8,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import gateway.threads
-import worker.threads
+from process.threads import started
 from tests.worker.chain import ChainRunner
 from tests.worker.desk import Desk, Record
 from tests.worker.loaded import tokenizer_of
@@ -172,12 +170,12 @@ import asyncio, resource, sys
 from pathlib import Path
 from worker.text.tokenizer import Tokenizer
 from worker.wire import failed_of
-from worker.threads import started
+from process.threads import started
 
 tokenizer = Tokenizer.load(Path(sys.argv[1]))
 
 async def encode():
-    asyncio.get_running_loop().set_default_executor(started())
+    asyncio.get_running_loop().set_default_executor(started(8))
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     now = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize(), now[1]))
@@ -203,10 +201,7 @@ def test_texts_are_read_without_starting_any_thread(smollm2_folder: Path) -> Non
     assert int(done.stdout) > 2
 
 
-@pytest.mark.parametrize("started", [worker.threads.started, gateway.threads.started])
-def test_a_pool_that_was_started_has_all_its_threads(
-    started: Callable[[int], ThreadPoolExecutor],
-) -> None:
+def test_a_pool_that_was_started_has_all_its_threads() -> None:
     before = set(threading.enumerate())  # other tests' servers may not be quite gone
     with started(3) as pool:
         own = set(threading.enumerate())

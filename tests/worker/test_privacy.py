@@ -11,7 +11,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from proto import worker_pb2 as pb
 from tests.worker.door import Client, Worker
-from worker.telemetry import FieldFormatter, RequestCounts, Telemetry
+from worker.logs import FieldFormatter
+from worker.telemetry import RequestCounts, Telemetry
 
 SECRET = "Xyzzy-plugh"
 

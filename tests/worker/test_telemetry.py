@@ -12,9 +12,10 @@ from prometheus_client import CollectorRegistry
 from worker.cache.record import EvictionRecord
 from worker.engine import Load, StepReport
 from worker.live import Tallies
+from worker.logs import FieldFormatter, JsonFormatter
 from worker.progress import Counters
 from worker.stopwatch import Durations, Stopwatch
-from worker.telemetry import FieldFormatter, JsonFormatter, PageHistory, RequestCounts, Telemetry
+from worker.telemetry import PageHistory, RequestCounts, Telemetry
 
 
 def test_totals_become_counters_and_sizes_gauges() -> None:

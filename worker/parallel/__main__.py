@@ -17,12 +17,12 @@ from pathlib import Path
 
 import torch
 
+from worker.logs import set_up_logging
 from worker.model.loading import LoadOptions, load
 from worker.parallel.frames import Assignment, read_assignment, read_plan
 from worker.parallel.group import join, leave
 from worker.runner import Runner
 from worker.step import StepPlan
-from worker.telemetry import set_up_logging
 
 log = logging.getLogger("pando.worker.parallel")
 

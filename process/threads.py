@@ -5,11 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
-# Prompts, programs and grammars that are read at once.
-NUM_ASIDE = 8
 
-
-def started(count: int = NUM_ASIDE) -> ThreadPoolExecutor:
+def started(count: int) -> ThreadPoolExecutor:
     """All of its threads run, and no more are started.
 
     A pool starts its threads when they are needed. Where memory is short then, CPython's new thread
