@@ -20,6 +20,8 @@ from types import TracebackType
 
 POLL_S = 0.05
 TAIL_BYTES = 8192
+# gRPC's C library would write lines of its own into a log of ours.
+_QUIET = {"GRPC_VERBOSITY": "ERROR"}
 
 
 @dataclass(slots=True)
@@ -86,7 +88,7 @@ class Children:
             process = subprocess.Popen(
                 dying_with_us(command),
                 cwd=self._cwd,
-                env={**os.environ, **(environment or {})},
+                env={**_QUIET, **os.environ, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -15,7 +15,7 @@ COPY process process
 COPY proto proto
 # Byte code now: the root is read-only later.
 RUN /venv/bin/python -m compileall -q gateway process proto
-ENV PATH=/venv/bin:$PATH PYTHONPATH=/app PYTHONUNBUFFERED=1
+ENV PATH=/venv/bin:$PATH PYTHONPATH=/app PYTHONUNBUFFERED=1 GRPC_VERBOSITY=ERROR
 USER 10001:10001
 EXPOSE 8000
 ENTRYPOINT ["python", "-m", "gateway"]

@@ -21,7 +21,7 @@ COPY process process
 COPY proto proto
 COPY worker worker
 RUN python -m compileall -q kernels process proto worker
-ENV PYTHONPATH=/app PYTHONUNBUFFERED=1 PANDO_CACHE=/cache
+ENV PYTHONPATH=/app PYTHONUNBUFFERED=1 PANDO_CACHE=/cache GRPC_VERBOSITY=ERROR
 USER 10001:10001
 EXPOSE 7001 7002
 ENTRYPOINT ["tini", "--", "python", "-m", "worker"]
@@ -35,7 +35,7 @@ COPY process process
 COPY proto proto
 COPY worker worker
 RUN python -m compileall -q kernels process proto worker
-ENV PYTHONPATH=/app PYTHONUNBUFFERED=1 PANDO_CACHE=/cache
+ENV PYTHONPATH=/app PYTHONUNBUFFERED=1 PANDO_CACHE=/cache GRPC_VERBOSITY=ERROR
 USER 10001:10001
 EXPOSE 7001 7002
 ENTRYPOINT ["tini", "--", "python", "-m", "worker"]
