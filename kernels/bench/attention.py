@@ -21,8 +21,7 @@ SHAPE = KVShape(1, 5200, 16, 3, 64, torch.float32)
 HEADS = 9
 PARAMS = AttentionParams(scale=0.125)
 ERROR_ROWS = 4  # of each case, compared with float64
-# A round takes milliseconds: so many in turns outlast most of what disturbs a machine.
-ROUNDS = 25
+ROUNDS = 9
 
 
 @dataclass(frozen=True, slots=True)
