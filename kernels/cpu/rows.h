@@ -49,17 +49,17 @@ struct job {
     int local_step;
 };
 
-/* Tiles [first, end) of one step hold what is seen; next: fetched while these are computed. */
+/* Tiles [first, end) of one step hold what is seen; next: those behind them. */
 struct step {
     const block *tile[TILES], *next[TILES];
     int first, end;
 };
 
-/* Keys of the next step's tiles, then their values. As lines are asked for at an even pace memory
- * never waits, and arithmetic never waits for room to ask. */
+/* What is fetched while keys are multiplied, the values of the same tiles, and while these are added
+ * up, the next step's keys: half a step lies ready in the nearest cache and half is on its way. As
+ * lines are asked for at an even pace memory never waits, nor does arithmetic for room to ask. */
 INLINE const element *half_of(const struct step *s, int half) {
-    const block *tile = s->next[half % TILES];
-    return half < TILES ? tile->keys[0] : tile->values[0];
+    return half < TILES ? s->tile[half]->values[0] : s->next[half - TILES]->keys[0];
 }
 
 /* Asks for the line of which 16 elements are a part, once a line. */
