@@ -1,20 +1,21 @@
 """Paged attention of every member beside gather + scaled_dot_product_attention, SmolLM2's heads.
 
 Decoding is limited by reading K/V, prefill by multiplying: each case says which share of the rate
-that this machine reaches elsewhere (`limits`) a member has.
+that this machine reaches elsewhere (`limits`) a member has. Memory is read in turns with them: on a
+machine that others use too it is now twice as fast, now not.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
 
 from kernels import Place, make_backend
 from kernels.bench.clock import contest
-from kernels.bench.limits import multiply_rate, read_rate
+from kernels.bench.limits import READ_BYTES, Reading, multiply_rate
 from kernels.interface import AttentionBackend, AttentionBatch, AttentionParams, KVShape
 
 SHAPE = KVShape(1, 5200, 16, 3, 64, torch.float32)
@@ -62,60 +63,53 @@ CASES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What this machine reaches: bytes read and operations done a second."""
-
-    read: float
-    multiply: float
-
-
-@dataclass(frozen=True, slots=True)
 class Result:
-    """Seconds for one layer: ours, in eight bits, gather + SDPA; the largest error of ours."""
+    """Seconds for one layer: ours, in eight bits, gather + SDPA; the largest error of ours.
+
+    read: bytes a second that as many threads read meanwhile, at best.
+    """
 
     ours_s: float
     eight_bit_s: float
     sdpa_s: float
     error: float
+    read: float
 
 
 def compare(threads: int) -> Iterator[str]:
     """Yields a line per case, then the figures that say it in short."""
     torch.set_num_threads(threads)
-    limits = Limits(read_rate(threads), multiply_rate())
-    yield f"memory {limits.read / 1e9:.1f} GB/s  torch matmul {limits.multiply / 1e9:.0f} GFLOP/s"
+    multiply, reading = multiply_rate(), Reading(threads)
+    yield f"torch matmul {multiply / 1e9:.0f} GFLOP/s"
     members = _members(threads)
     found = {}
     for case in CASES:
-        found[case] = _measure(members, case)
-        yield _line(case, found[case], limits)
+        found[case] = _measure(members, case, reading)
+        yield _line(case, found[case], multiply)
     plain_s = _unshared(threads)
     yield f"decode 32 x 8208 of their own: {plain_s * 1e3:.2f} ms"
-    # On a machine that is not ours alone it may be another one now.
-    limits = replace(limits, read=max(limits.read, read_rate(threads)))
-    yield f"memory at best {limits.read / 1e9:.1f} GB/s"
     yield "kernels: " + " ".join(
-        f"{name}={value:.4g}" for name, value in _summary(found, limits, plain_s).items()
+        f"{name}={value:.4g}" for name, value in _summary(found, plain_s).items()
     )
 
 
-def _summary(found: dict[Case, Result], limits: Limits, plain_s: float) -> dict[str, float]:
+def _summary(found: dict[Case, Result], plain_s: float) -> dict[str, float]:
     decode, prefill = found[DECODE], found[PREFILL]
     return {
-        "decode_bandwidth_share": DECODE.kv_bytes / decode.ours_s / limits.read,
+        "decode_bandwidth_share": DECODE.kv_bytes / decode.ours_s / decode.read,
         "decode_over_sdpa": decode.sdpa_s / decode.ours_s,
         "prefill_over_sdpa": prefill.sdpa_s / prefill.ours_s,
         "cascade_over_plain": plain_s / found[SHARED].ours_s,
     }
 
 
-def _line(case: Case, result: Result, limits: Limits) -> str:
+def _line(case: Case, result: Result, multiply: float) -> str:
     ours = result.ours_s
     return (
         f"{case.name:26s} cpu {ours * 1e3:8.3f} ms  8 bits {result.eight_bit_s * 1e3:8.3f} ms  "
         f"gather + SDPA {result.sdpa_s * 1e3:8.3f} ms  x{result.sdpa_s / ours:6.2f}  "
-        f"memory {case.kv_bytes / ours / limits.read:5.2f}  "
-        f"matmul {case.operations / ours / limits.multiply:5.2f}  error {result.error:.1e}"
+        f"memory {case.kv_bytes / ours / result.read:5.2f} of {result.read / 1e9:.1f} GB/s  "
+        f"matmul {case.operations / ours / multiply:5.2f}  error {result.error:.1e}"
     )
 
 
@@ -132,18 +126,19 @@ def _members(threads: int) -> list[AttentionBackend]:
     return members
 
 
-def _measure(members: list[AttentionBackend], case: Case) -> Result:
+def _measure(members: list[AttentionBackend], case: Case, reading: Reading) -> Result:
     batch = batch_of(case)
     query = torch.randn(case.sequences * case.new, HEADS, SHAPE.head_dim)
     ours, eight, sdpa, truth = members
-    times = contest(
-        [lambda m=m: m.attend(0, query, batch, PARAMS) for m in (ours, eight, sdpa)],  # type: ignore[misc]
-        rounds=ROUNDS,
-    )
+    sides: list[Callable[[], object]] = [
+        lambda m=m: m.attend(0, query, batch, PARAMS)  # type: ignore[misc]
+        for m in (ours, eight, sdpa)
+    ]
+    times = contest([*sides, reading], ROUNDS)
     few = _last_rows(batch)
     expected = truth.attend(0, query[-ERROR_ROWS:].double(), few, PARAMS)
     error = (ours.attend(0, query, batch, PARAMS)[-ERROR_ROWS:] - expected).abs().max().item()
-    return Result(times[0], times[1], times[2], error)
+    return Result(times[0], times[1], times[2], error, READ_BYTES / times[3])
 
 
 def _unshared(threads: int) -> float:

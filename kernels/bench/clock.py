@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-
 # OpenMP's threads spin for milliseconds when their work is done, on the cores of who comes next.
 REST_S = 0.02
 # Threads that slept need a while until all of them run at full speed.

@@ -16,20 +16,28 @@ PARTS = 256
 GEMM = 1024
 
 
-def read_rate(threads: int) -> float:
-    """Returns the bytes a second that so many threads read of a buffer no cache holds."""
-    library = load_library("limits.c")
-    library.read_memory.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 2, *[ctypes.c_void_p] * 2]
-    library.read_memory.restype = None
-    buffer, sums = large_buffer(READ_BYTES // 4).fill_(1.0), torch.empty(PARTS)
-    crew, part = crew_of(threads), buffer.numel() // PARTS
+class Reading:
+    """Reads a buffer that no cache holds, with so many threads, each time it is called."""
 
-    def read() -> None:
-        library.read_memory(buffer.data_ptr(), PARTS, part, sums.data_ptr(), crew)
+    def __init__(self, threads: int) -> None:
+        self._library = load_library("limits.c")
+        self._library.read_memory.argtypes = [
+            *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
+            *(ctypes.c_void_p, ctypes.c_void_p),
+        ]
+        self._library.read_memory.restype = None
+        self._buffer = large_buffer(READ_BYTES // 4).fill_(1.0)
+        self._sums = torch.empty(PARTS)
+        self._crew = crew_of(threads)
+        self()
+        assert self._sums.sum() == self._buffer.numel()
 
-    seconds = best(read, rounds=7)
-    assert sums.sum() == buffer.numel()
-    return buffer.nbytes / seconds
+    def __call__(self) -> None:
+        """Reads all of it once: READ_BYTES."""
+        part = self._buffer.numel() // PARTS
+        self._library.read_memory(
+            self._buffer.data_ptr(), PARTS, part, self._sums.data_ptr(), self._crew
+        )
 
 
 def multiply_rate() -> float:

@@ -16,11 +16,10 @@
 #define STEP (TILES * LANES)
 #define SPLIT 4096 /* positions, a multiple of STEP */
 #define LOWEST (-3.0e38f)
+#define JOB_ROWS 24 /* few enough that threads end together, a multiple of MOST_ROWS */
 #ifdef __AVX512F__
-#define JOB_ROWS 36
 #define MOST_ROWS 6 /* that stay in registers */
 #else
-#define JOB_ROWS 32
 #define MOST_ROWS 3
 #endif
 
