@@ -16,9 +16,6 @@ from loadtest.parts import Parts, PartsWish, running
 from loadtest.workloads.rerank import flags
 from tests.end_to_end.conftest import MODEL
 
-# Fleets of processes: half a minute and more.
-pytestmark = pytest.mark.slow
-
 QUERY = "What does a keeper of a lighthouse do at night? " * 12
 DOCUMENTS = [
     f"Document {number}: the lamp, the horn and the log book. " * 6 for number in range(24)

@@ -20,9 +20,6 @@ from tests.worker.door import Client
 from tests.worker.model.tiny import GROUPED, save_tiny
 from worker.parallel.frames import Assignment, pack
 
-# Fleets of processes: half a minute and more.
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 
 
