@@ -29,13 +29,15 @@ class Pool:
         self._page_size = shape.page_size
         blocks = -(-shape.num_pages * shape.page_size // LANES)
         of_blocks = (shape.num_layers, blocks, shape.num_kv_heads)
-        self._bytes = large_buffer(*of_blocks, layout.block_bytes, dtype=torch.int8)
+        # Touched now: where a request is the first to touch a page, it waits for the memory.
+        self._bytes = large_buffer(*of_blocks, layout.block_bytes, dtype=torch.int8).zero_()
         self._streams = list(_streams(self._bytes, shape, layout.width))
         self.at = [layer.data_ptr() for layer in self._bytes]
         self._sketches: torch.Tensor | None = None
         self.sketches_at: list[int | None] = [None] * shape.num_layers
         if shape.sketched:
-            self._sketches = large_buffer(*of_blocks, layout.sketch_bytes, dtype=torch.int8)
+            sketches = large_buffer(*of_blocks, layout.sketch_bytes, dtype=torch.int8)
+            self._sketches = sketches.zero_()
             self.sketches_at = [layer.data_ptr() for layer in self._sketches]
 
     @property
