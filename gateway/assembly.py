@@ -42,10 +42,11 @@ from gateway.queueing.credit import has_credit
 from gateway.queueing.dispatcher import Dispatcher
 from gateway.routing.public import PublicPrefixes
 from gateway.routing.router import Router
+from gateway.telemetry.exporting import tracing_to
 from gateway.telemetry.lag import LoopLag
 from gateway.telemetry.log import EventLog
 from gateway.telemetry.metrics import Telemetry
-from gateway.telemetry.tracing import Clocks, Traces, tracing_to
+from gateway.telemetry.tracing import Clocks, Traces
 from gateway.tenancy.assembly import Surroundings, Tenancy, build_tenancy
 from gateway.threads import aside
 from gateway.ui.assembly import Ui, build_ui

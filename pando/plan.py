@@ -1,6 +1,6 @@
 """`pando plan`: what memory a model's K/V takes, how many requests fit, and what to set.
 
-The worker's own arithmetic is asked as a program (`worker.model.memory_plan`); here it is told.
+The worker's own arithmetic is asked as a program (`worker.model.planner`); here it is told.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pando.errors import PandoError
 from pando.sizes import parse_size, readable
 from pando.up import ROOT
 
-PROGRAM = ("-m", "worker.model.memory_plan")
+PROGRAM = ("-m", "worker.model.planner")
 
 Model = Annotated[
     str | None, typer.Option(help="A folder with config.json, a .gguf file or the default name.")

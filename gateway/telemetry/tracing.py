@@ -10,23 +10,17 @@
     └── ...                  another queue and worker behind a retry
 
 While a request runs, only ids are made: times are those that its life has anyway. No text of a
-prompt is in a span. The packages of the extra `otel` are imported by `tracing_to` alone.
+prompt is in a span. The packages of the extra `otel` are imported by `exporting` alone.
 """
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from gateway.config import ConfigError, TracingConfig
 from gateway.telemetry.lives import Life
-from gateway.telemetry.log import EventLog
-
-# How long a collector may take; the gateway's end waits for the last spans.
-_TIMEOUT_S = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,31 +88,3 @@ class Clocks:
 
     clock: Callable[[], float]
     wall_clock: Callable[[], float] = time.time
-
-
-def tracing_to(
-    config: TracingConfig, clocks: Clocks, chance: random.Random, name: str, log: EventLog
-) -> Traces:
-    """Traces that go where the settings say; name: the gateway's. Raises ConfigError."""
-    if config.endpoint is None:
-        return NoTraces()
-    try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-        from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
-
-        from gateway.telemetry.spans import GivenIds, SpanTraces
-    except ImportError as error:
-        raise ConfigError(
-            f"tracing.endpoint is {config.endpoint!r}: the extra `otel` is not installed ({error})"
-        ) from error
-    resource = Resource.create({"service.name": "pando-gateway", "service.instance.id": name})
-    sampler = ParentBased(TraceIdRatioBased(config.sample))
-    ids = GivenIds(chance.getrandbits)
-    provider = TracerProvider(sampler, resource, shutdown_on_exit=False, id_generator=ids)
-    provider.add_span_processor(
-        BatchSpanProcessor(OTLPSpanExporter(config.endpoint, timeout=_TIMEOUT_S))
-    )
-    return SpanTraces(provider, ids, clocks, log)

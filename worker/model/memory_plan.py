@@ -1,17 +1,15 @@
-"""`python -m worker.model.memory_plan`: what a model takes, and what fits. No torch, no weights.
+"""What a model takes, and what fits: plain arithmetic. No torch, no weights.
 
     K and V of a token = 2 x layers x kv heads x head dim x bytes of a number
 
-`pando check` and `pando plan` ask it as a program, the worker's start by a call (`token_bytes`).
-Sliding-window layers keep all of a context's pages here, as the worker does; what only a window
+The worker's start asks it by a call (`token_bytes`); `footprint` and `planner` do for `pando check`
+and `pando plan`. Sliding-window layers keep all of a context's pages here, as the worker does; what only a window
 would take is told apart.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -272,31 +270,6 @@ def check(wanted: Wanted) -> None:
             raise BadPlan(f"{name} is {getattr(wanted, name)!r}: one of {', '.join(known)}.")
 
 
-def main() -> int:
-    """Prints the plan of the model or numbers that are named as one JSON object."""
-    from worker.errors import ModelUnavailable
-    from worker.model.footprint import described
-
-    parser = argparse.ArgumentParser(prog="python -m worker.model.memory_plan", description=__doc__)
-    parser.add_argument("--model", help="folder with config.json, .gguf file or default name")
-    for name in ("parameters", "layers", "kv-heads", "head-dim", "memory"):
-        parser.add_argument(f"--{name}", type=int)
-    for name, default in (("context", 4096), ("concurrency", 16), ("shared", 0)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--kv-cache-dtype", default="auto")
-    parser.add_argument("--dflash", action="store_true")
-    told = {name: one for name, one in vars(parser.parse_args()).items() if one is not None}
-    try:
-        model = told.pop("model", None)
-        wanted = wanted_of(described(model) if model else {}, told)
-        print(msgspec.json.encode({"model": wanted, "plan": plan(wanted)}).decode())
-    except (BadPlan, ModelUnavailable) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
 def wanted_of(model: Mapping[str, Any], told: Mapping[str, Any]) -> Wanted:
     """What the model's files say, and over it what is told. Raises BadPlan."""
     try:
@@ -307,7 +280,3 @@ def wanted_of(model: Mapping[str, Any], told: Mapping[str, Any]) -> Wanted:
             f"{missing} is not known: name a model whose files tell it, or give a number with "
             f"--{missing.replace('_', '-')}."
         ) from error
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as replaced
 
 from gateway.config import ConfigError, TracingConfig
+from gateway.telemetry.exporting import tracing_to
 from gateway.telemetry.lives import Life, Sent
 from gateway.telemetry.log import EventLog
 from gateway.telemetry.stays import stays
-from gateway.telemetry.tracing import Clocks, NoTraces, tracing_to
+from gateway.telemetry.tracing import Clocks, NoTraces
 from gateway.timing import Timing
 from pando.ports import free_ports
 from proto import worker_pb2 as pb

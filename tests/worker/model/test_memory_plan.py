@@ -177,7 +177,7 @@ def test_a_gguf_file_says_the_same_as_its_folder(smollm2_folder: Path) -> None:
 def test_the_program_needs_no_torch_and_tells_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise SystemExit(9)")
     words = ["--layers", "8", "--kv-heads", "12", "--head-dim", "64"]
-    command = [sys.executable, "-m", "worker.model.memory_plan", *words]
+    command = [sys.executable, "-m", "worker.model.planner", *words]
     environment = {"PYTHONPATH": str(tmp_path)}
     found = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
     assert found.returncode == 1
