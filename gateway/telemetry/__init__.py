@@ -7,7 +7,7 @@ tenancy        the metrics of tenants, quotas and stores
 totals         sums over all tenants, for the page
 lives          the last requests: steps, times, where they went
 stays          a life as its time with each worker, and what the worker did then
-tracing        lives as OpenTelemetry's spans, where that is wanted; `spans` makes them
+tracing        a request's trace; `spans` makes OpenTelemetry's of a life, `exporting` sends them
 lag            how late the event loop is
 log            one event per line
 """

@@ -3,8 +3,8 @@
     K and V of a token = 2 x layers x kv heads x head dim x bytes of a number
 
 The worker's start asks it by a call (`token_bytes`); `footprint` and `planner` do for `pando check`
-and `pando plan`. Sliding-window layers keep all of a context's pages here, as the worker does; what only a window
-would take is told apart.
+and `pando plan`. Sliding-window layers keep all of a context's pages here, as the worker does; what
+only a window would take is told apart.
 """
 
 from __future__ import annotations
