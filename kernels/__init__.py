@@ -28,7 +28,7 @@ from importlib.util import find_spec
 
 import torch
 
-from kernels.cpu.attention import CpuAttention
+from kernels.cpu.attention import MAX_SPARSE_HEADS, CpuAttention
 from kernels.cpu.build import BuildError
 from kernels.cpu.elementwise import CpuOps
 from kernels.flash import make_flash
@@ -74,6 +74,8 @@ BACKENDS: dict[str, Callable[[KVShape, Place], AttentionBackend]] = {
 
 # Members whose pools take fewer bytes with `eight_bit`; others only compute as if.
 KEEPS_EIGHT_BIT = ("cpu", "triton")
+# Members that read a part of a context for so many query heads of a K/V head only; others: for any.
+SPARSE_HEADS = {"cpu": MAX_SPARSE_HEADS}
 
 
 def make_backend(name: str, shape: KVShape, place: Place) -> AttentionBackend:

@@ -21,6 +21,7 @@ struct work {
 int64_t block_bytes(void) { return sizeof(block); }
 int64_t sketch_bytes(void) { return sizeof(sketch); }
 int32_t value_width(void) { return WIDTH; }
+int32_t most_sparse_heads(void) { return JOB_ROWS; }
 
 /* Copies what a sequence holds of a step into the job's own blocks. */
 static void gather(const struct request *a, struct job *j, const struct row *row, int step,

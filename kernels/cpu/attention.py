@@ -17,6 +17,9 @@ from kernels.dflash import FIRST, RECENT, is_sparse, tiles_of
 from kernels.interface import TILE, AttentionBatch, AttentionParams, KVShape
 from kernels.rows import flat_positions
 
+# Query heads of one K/V head whose rows can be sparse: a task holds all of them.
+MAX_SPARSE_HEADS = 24
+
 
 class _Request(ctypes.Structure):
     """struct request of attention.c, field by field."""
@@ -86,6 +89,7 @@ class CpuAttention:
         self._write.restype = None
         for told in (library.block_bytes, library.sketch_bytes):
             told.restype = ctypes.c_int64
+        assert library.most_sparse_heads() == MAX_SPARSE_HEADS
         layout = Layout(library.block_bytes(), library.sketch_bytes(), library.value_width())
         self._pool = Pool(shape, layout)
         self._plan: _Plan | None = None
@@ -116,9 +120,15 @@ class CpuAttention:
     def attend(
         self, layer: int, query: torch.Tensor, batch: AttentionBatch, params: AttentionParams
     ) -> torch.Tensor:
-        """Returns causal attention [T, num_heads, head_dim] of query over the pages."""
+        """Returns causal attention [T, num_heads, head_dim] of query over the pages.
+
+        Raises ValueError where a sparse row has more than MAX_SPARSE_HEADS for a K/V head.
+        """
         plan = self._planned(batch)
         order = plan.sparse if params.sliding_window is None else plan.dense
+        heads = query.shape[1] // self.shape.num_kv_heads
+        if order.num_sparse and heads > MAX_SPARSE_HEADS:
+            raise ValueError(f"{heads} query heads for a K/V head: sparse, {MAX_SPARSE_HEADS} fit")
         query = _rows(query)
         out = torch.empty(query.shape)
         request = _Request(

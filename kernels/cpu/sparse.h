@@ -27,7 +27,7 @@ struct sparse {
     int64_t tasks, tiles, each, spans, runs;
 };
 
-/* One task: its rows, where its tiles' numbers lie, how many tiles it sees and reads. */
+/* One task: its rows (JOB_ROWS at most), where its tiles' numbers lie, how many tiles it sees and reads. */
 struct chosen {
     struct job job;
     const struct request *request;

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from kernels import Place, make_backend
+from kernels.cpu.attention import MAX_SPARSE_HEADS
 from kernels.dflash import FIRST, RECENT, choose, is_sparse, tiles_of
 from kernels.interface import TILE, AttentionBackend, AttentionParams, KVShape
 from tests.kernels.attending import Contents
@@ -66,7 +67,7 @@ def decode(
 @pytest.mark.parametrize("member", MEMBERS)
 @pytest.mark.parametrize("eight_bit", [False, True])
 @pytest.mark.parametrize("page_size", [16, 64])
-@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(6, 2, 64), (4, 4, 24), (8, 1, 128)])
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(6, 2, 64), (4, 4, 24), (24, 1, 128)])
 def test_every_member_reads_the_tiles_of_the_truth(
     member: str, eight_bit: bool, page_size: int, heads: int, kv_heads: int, head_dim: int
 ) -> None:
@@ -198,3 +199,11 @@ def test_budgets_without_sketches_are_refused() -> None:
     batch = batch_of([Part([0], 0, 1)], 16, [80])
     with pytest.raises(ValueError, match="keeps no sketches"):
         backend.attend(0, torch.zeros(1, 1, 16), batch, PLAIN)
+
+
+def test_more_heads_than_a_task_holds_are_refused_where_a_row_is_sparse() -> None:
+    contents = Contents([97, 200], MAX_SPARSE_HEADS + 1, 1, 16)
+    backend, tables = filled("cpu", contents)
+    assert decode(backend, tables, contents, None).isfinite().all()
+    with pytest.raises(ValueError, match="25 query heads for a K/V head: sparse, 24 fit"):
+        decode(backend, tables, contents, [0, 80])

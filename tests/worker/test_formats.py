@@ -6,9 +6,10 @@ import random
 from pathlib import Path
 
 import pytest
+from transformers import LlamaConfig
 
 from tests.worker.lab import Lab, Setting, load_member
-from tests.worker.model.tiny import LLAMA_SHAPED, save_tiny
+from tests.worker.model.tiny import BASE, LLAMA_SHAPED, save_tiny
 from worker.dflash import OFF, Dflash, Mode
 from worker.model.errors import UnsupportedModel
 from worker.model.formats import PLAIN, Formats
@@ -113,3 +114,14 @@ def test_what_cannot_be_kept_so_is_refused(
 
 def test_plain_is_the_default(folder: Path) -> None:
     assert LoadOptions(1).formats == PLAIN
+
+
+@pytest.mark.parametrize("member", ["lowered", "modules"])
+def test_dflash_is_refused_where_more_heads_share_a_kv_head_than_can_be_read(
+    member: str, tmp_path: Path
+) -> None:
+    wide = BASE | {"num_attention_heads": 32, "num_key_value_heads": 1, "head_dim": 8}
+    save_tiny(LlamaConfig(**wide), tmp_path)
+    load(tmp_path, LoadOptions(4, member=member))
+    with pytest.raises(ValueError, match="dflash: the model has 32 query heads for a K/V head"):
+        load(tmp_path, LoadOptions(4, member=member, formats=Formats(sketched_keys=True)))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from kernels import KEEPS_EIGHT_BIT, Place, make_backend, make_ops
+from kernels import KEEPS_EIGHT_BIT, SPARSE_HEADS, Place, make_backend, make_ops
 from kernels.interface import AttentionBackend, KVShape
 from worker.model.checkpoint import Checkpoint
 from worker.model.errors import UnsupportedModel
@@ -87,7 +87,7 @@ def _load_lowered(
 ) -> LoweredModel:
     place = Place(options.device, options.threads)
     backend = make_backend(options.backend, _kv_shape(shape, options, shape.num_kv_heads), place)
-    _check_eight_bit(backend)
+    _check_formats(backend, shape)
     ops = make_ops(place, options.dtype, options.formats.half_weights)
     return lower(config, checkpoint, shape, Target(ops, backend, options.device), options.head)
 
@@ -110,16 +110,23 @@ def _load_modules(
     if options.num_ranks == 1:  # else transformers has put each shard where it belongs
         modules = modules.to(options.device)
     backend = make_backend(options.backend, _kv_shape(shape, options, num_kv_heads), place)
-    _check_eight_bit(backend)
+    _check_formats(backend, shape)
     return ModulesModel(modules, shape, backend, place, options.head)
 
 
-def _check_eight_bit(backend: AttentionBackend) -> None:
-    """Raises ValueError where pages would take more than they are counted for."""
+def _check_formats(backend: AttentionBackend, shape: ModelShape) -> None:
+    """Raises ValueError where pages would take more than counted, or no part could be read."""
     if backend.shape.eight_bit and backend.name not in KEEPS_EIGHT_BIT:
         raise ValueError(
             f"kv_cache_dtype is 'int8': attention {backend.name!r} keeps no eight bits; "
             f"{' or '.join(KEEPS_EIGHT_BIT)} does"
+        )
+    heads = shape.num_heads // shape.num_kv_heads
+    most = SPARSE_HEADS.get(backend.name, heads)
+    if backend.shape.sketched and heads > most:
+        raise ValueError(
+            f"dflash: the model has {heads} query heads for a K/V head, attention "
+            f"{backend.name!r} reads parts of a context for {most} at most; only off will do"
         )
 
 
