@@ -60,9 +60,10 @@ static void locate(const struct request *a, struct job *j, const struct row *row
         for (int t = 0; t < TILES; t++) s->tile[t] = s->next[t] = &j->local[t];
         return;
     }
-    for (int t = s->first; t < s->end; t++)
+    for (int t = s->first; t < s->end; t++) {
         s->tile[t] = a->pool + block_of(a, row->table, step * TILES + t, head);
-    for (int t = 0; t < TILES; t++) s->next[t] = next_tile(a, j, row, step, t, head);
+        s->next[t] = next_tile(a, j, row, step, t, head);
+    }
 }
 
 /* Whether another row has the positions [from, to) in the same pages. */

@@ -48,7 +48,7 @@ struct job {
     int local_step;
 };
 
-/* Tiles [first, end) of one step hold what is seen; next: those behind them. */
+/* Tiles [first, end) of one step hold what is seen; next[t]: taken behind tile t's step. */
 struct step {
     const block *tile[TILES], *next[TILES];
     int first, end;
@@ -212,8 +212,8 @@ INLINE void soften(struct job *j, int from, int n, const struct step *s, int sta
         int lo = j->row[r].lo - start, hi = j->row[r].hi - start;
         if (any_lane(above)) raise_max(&j->run[r], j->weight[r], s->first, s->end, lo, hi);
         weigh(&j->run[r], j->weight[r], s, lo, hi);
-        int row = (r - from) * WIDTH / n, end = (r - from + 1) * WIDTH / n;
-        for (int i = row; next && i < end; i++) fetch16(next, i);
+        int begin = (r - from) * WIDTH / n, end = (r - from + 1) * WIDTH / n;
+        for (int i = begin; next && i < end; i++) fetch16(next, i);
     }
 }
 

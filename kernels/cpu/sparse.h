@@ -96,10 +96,10 @@ static void read_run(struct chosen *c, int64_t run) {
     int end = min_of(c->keep, (int)(run + 1) * RUN);
     for (int i = (int)run * RUN; i < end; i += TILES) {
         struct step s = {.first = 0, .end = min_of(end - i, TILES)};
-        for (int t = 0; t < TILES; t++) {
-            int tile = min_of(i + t, end - 1), next = min_of(i + t + TILES, c->keep - 1);
+        for (int t = 0; t < s.end; t++) {
+            int next = min_of(i + t + TILES, c->keep - 1);
             const int32_t *table = j->row[0].table;
-            s.tile[t] = c->request->pool + block_of(c->request, table, c->tile[tile], c->head);
+            s.tile[t] = c->request->pool + block_of(c->request, table, c->tile[i + t], c->head);
             s.next[t] = c->request->pool + block_of(c->request, table, c->tile[next], c->head);
         }
         take_step(j, 0, c->rows, &s, i * LANES);
