@@ -8,7 +8,7 @@ import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,7 +132,8 @@ async def fsync_storm(scene: Scene) -> str:
         await asyncio.sleep(_HOLD_S)
     finally:
         for storm in storms:
-            storm.kill()
+            with suppress(ProcessLookupError):  # a full disk ends it before
+                storm.kill()
             await storm.wait()
         for path in files:
             path.unlink(missing_ok=True)

@@ -111,15 +111,23 @@ def files(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
-async def test_a_storm_ends_with_its_fault(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_a_storm_ends_with_its_fault(is_over: bool, tmp_path: Path) -> None:
+    """Also one that has ended by itself, as on a full disk."""
+    others = set(descendants(os.getpid()))
     scene = Scene(SimpleNamespace(folder=tmp_path), random.Random(0), nullcontext)  # type: ignore[arg-type]
     storm = asyncio.ensure_future(fsync_storm(scene))
     await asyncio.to_thread(eventually, lambda: len(files(tmp_path)) == 2)
-    before = set(descendants(os.getpid()))
+    storms = set(descendants(os.getpid())) - others
+    assert len(storms) == 2
+    if is_over:
+        for pid in storms:
+            os.kill(pid, signal.SIGKILL)
+        await asyncio.to_thread(eventually, lambda: not storms & set(descendants(os.getpid())))
     storm.cancel()
     with pytest.raises(asyncio.CancelledError):
         await storm
-    assert len(before - set(descendants(os.getpid()))) == 2
+    assert not storms & set(descendants(os.getpid()))
     assert files(tmp_path) == []
 
 
