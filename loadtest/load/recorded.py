@@ -51,7 +51,7 @@ class BlockTrace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             try:
                 name = str(row.get("session_id", f"line-{number}"))
                 found[name].append(self._prompt(rng, name, len(found[name]), row))
-            except (KeyError, TypeError, ValueError) as error:
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
                 raise _bad_line(self.path, number, error) from error
         return _timed(found)
 
@@ -88,7 +88,7 @@ class OpenAILog(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             try:
                 name = str(row.get("session_id", f"line-{number}"))
                 found[name].append(self._prompt(name, len(found[name]), row))
-            except (NoRequest, TypeError, ValueError) as error:
+            except (NoRequest, TypeError, ValueError, OverflowError) as error:
                 raise _bad_line(self.path, number, error) from error
         return _timed(found)
 

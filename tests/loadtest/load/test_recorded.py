@@ -125,6 +125,7 @@ def test_a_line_that_says_nothing_is_named(tmp_path: Path) -> None:
         ({"messages": ["x"]}, "line 1: messages is no list of objects"),
         ({"prompt": {}}, "line 1: prompt is neither"),
         ({"prompt": "x", "ts": "noon"}, "line 1: its time is 'noon'"),
+        ({"prompt": "x", "max_tokens": float("inf")}, "line 1: cannot convert float infinity"),
     ]
     for row, said in told:
         with pytest.raises(LoadTestError, match=said):
