@@ -17,7 +17,7 @@ from loadtest.benchmarks.child import Place
 from loadtest.benchmarks.entries import ENTRIES
 from loadtest.benchmarks.entry import Entry
 from loadtest.benchmarks.machine import Origin, commit, described
-from loadtest.benchmarks.run import Bench, report
+from loadtest.benchmarks.run import Bench, Course, report
 from loadtest.errors import LoadTestError
 from loadtest.report import show
 from pando.up import ROOT
@@ -48,19 +48,23 @@ def run_bench(
         if rewrite:
             book.write()
             return
-    except LoadTestError as error:
+        course = _run(book, entries)
+    except (LoadTestError, OSError) as error:
         _say(f"loadtest: {error}")
         raise typer.Exit(1) from error
+    show(report(course), Console())
+    if course.is_interrupted:
+        raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(1 if course.num_failed else 0)
+
+
+def _run(book: Book, entries: Sequence[Entry]) -> Course:
     today = datetime.now(UTC).date().isoformat()
     origin = Origin(today, commit(ROOT), described())
     place = Place(ROOT / "reports" / "bench", ROOT)
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell ignores the first for its jobs
         signal.signal(number, signal.default_int_handler)
-    course = Bench(book, place, origin, _say).run(entries)
-    show(report(course), Console())
-    if course.is_interrupted:
-        raise typer.Exit(INTERRUPTED)
-    raise typer.Exit(1 if course.num_failed else 0)
+    return Bench(book, place, origin, _say).run(entries)
 
 
 def chosen(entries: Sequence[Entry], names: Sequence[str], *, is_long: bool) -> list[Entry]:

@@ -68,10 +68,10 @@ def escaped(text: str) -> str:
 
 
 def _made(result: Result) -> str:
-    busy = f"{result.seconds:.0f} s ({result.cpu_s:.0f} s of CPU"
+    took = f"{result.seconds:.0f} s ({result.cpu_s:.0f} s of CPU"
     at = f", commit {result.commit}" if result.commit else ""
     return (
-        f"`{result.command}`\n{result.date}{at}: {busy}; {result.others_s:.0f} s went to other "
+        f"`{result.command}`\n{result.date}{at}: {took}; {result.others_s:.0f} s went to other "
         f"processes). {escaped(result.machine)}.{'' if result.is_quiet else BUSY}"
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,16 @@ from pando.up import ROOT
 from tests.loadtest.benchmarks.fakes import page
 
 DOCS = ROOT / "docs"
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """What signals do is afterwards as it was."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
 
 
 def test_the_page_has_a_block_for_each_and_says_what_the_results_say() -> None:
@@ -52,6 +64,19 @@ def test_a_page_without_a_block_is_refused_before_anything_runs(tmp_path: Path) 
     assert told.exit_code == 1
     assert f"no block for: {ENTRIES[0].name}" in told.output
     assert [one.name for one in tmp_path.iterdir()] == ["benchmarks.md"]
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("taken", ["benchmarks.json", "pictures"])
+def test_a_folder_that_takes_no_results_is_a_sentence(taken: str, tmp_path: Path) -> None:
+    (tmp_path / "benchmarks.md").write_text(page(ENTRIES))
+    if taken == "pictures":
+        (tmp_path / taken).touch()
+    else:
+        (tmp_path / taken).mkdir()
+    told = CliRunner().invoke(app, ["bench", "--only", "caches", "--out", str(tmp_path)])
+    assert told.exit_code == 1
+    assert "loadtest: [Errno" in told.output
 
 
 def test_what_is_chosen() -> None:
