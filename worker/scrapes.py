@@ -48,7 +48,7 @@ class _Server(WSGIServer):
     def _answer(self, request: Any, client_address: Any) -> None:
         try:
             self.finish_request(request, client_address)
-        except OSError:  # it has gone, or says nothing
+        except Exception:  # it has gone or says nothing; want of memory ends no thread of ours
             pass
         finally:
             self.shutdown_request(request)
