@@ -16,6 +16,7 @@ import select
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 MAX_BYTES = 4 * 1024 * 1024
 FAREWELL_S = 2.0
@@ -57,14 +58,17 @@ class Outlet(logging.Handler):
         return self._num_dropped
 
     def emit(self, record: logging.LogRecord) -> None:
-        """As logging.Handler: the line is queued, or dropped where there is no room."""
+        """As logging.Handler: the line is queued, or dropped where there is no room.
+
+        So is one that can't be made. `handleError` would write to `sys.stderr` itself, and what it
+        writes are the arguments as they are.
+        """
         try:
             line = self._encoded(record)
         except Exception:
-            self.handleError(record)
-            return
+            line = None
         with self._changed:
-            if self._num_bytes + len(line) > self._max_bytes:
+            if line is None or self._num_bytes + len(line) > self._max_bytes:
                 self._drop(1)
                 return
             self._lines.append(line)
@@ -119,6 +123,16 @@ class Outlet(logging.Handler):
                 line = self._encoded(self._told(num_untold))
                 self._lines.append(line)
                 self._num_bytes += len(line)
+
+
+def last_words(text: str, descriptor: int = 2) -> None:
+    """A line of a process that ends is written, if there is room for it at once."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    line = f"{text}\n".encode("utf-8", "backslashreplace")
+    if poll.poll(0):
+        with suppress(OSError):  # nobody is there to read
+            os.write(descriptor, line[: select.PIPE_BUF])  # so much has room, or nothing
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -16,7 +16,7 @@ import grpc.aio
 import torch
 from prometheus_client import CollectorRegistry
 
-from process.outlet import Outlet
+from process.outlet import Outlet, last_words
 from process.threads import started
 from worker.assembly import Parts, Plan, build, identity
 from worker.config import ConfigError, WorkerConfig, load
@@ -64,7 +64,7 @@ def main() -> int:
         print(f"worker: {error}", file=sys.stderr)
         return 2
     except EngineBroken as error:
-        print(f"worker: {error}", file=sys.stderr)
+        last_words(f"worker: {error}")
         return 1
     return 0
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from process.outlet import Outlet
-from tests.process.pipes import Pipe, in_background, opened
+from process.outlet import Outlet, last_words
+from tests.process.pipes import ROOM, Pipe, in_background, opened
 
 
 @pytest.fixture
@@ -79,3 +79,32 @@ def test_a_reader_that_is_gone_ends_nothing(pipe: Pipe) -> None:
     log("one")
     outlet.close()
     assert outlet.num_dropped == 1
+
+
+def test_a_line_that_cannot_be_made_is_counted_and_told_to_nobody(
+    pipe: Pipe, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outlet = Outlet(os.dup(pipe.write_end), dropped)
+    logger = logging.Logger("apart")
+    logger.addHandler(outlet)
+    logger.warning("%d", "the launch code")
+    logger.warning("the next")
+    outlet.close()
+    os.close(outlet._descriptor)
+    assert pipe.read() == "the next\ndropped=1\n"
+    assert outlet.num_dropped == 1
+    assert not capsys.readouterr().err
+
+
+def test_last_words_wait_for_nobody(pipe: Pipe) -> None:
+    last_words("worker: it broke", pipe.write_end)
+    os.write(pipe.write_end, b"." * (ROOM - len("worker: it broke\n")))
+    last_words("never written", pipe.write_end)
+    told = pipe.read()
+    assert told.startswith("worker: it broke\n.")
+    assert told.endswith(".")
+
+
+def test_last_words_to_a_reader_that_is_gone_are_no_error(pipe: Pipe) -> None:
+    pipe.close_reader()
+    last_words("worker: it broke", pipe.write_end)

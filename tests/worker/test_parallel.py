@@ -253,12 +253,12 @@ class Watched:
 
 
 def test_a_rank_that_ends_is_told_and_a_process_that_stays_is_ended(
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     watched = Watched(FAILS, Patience(grace_s=0.2))
     assert watched.statuses.get(timeout=20) == 1
     assert watched.told.is_set()
-    assert "worker: Rank 1 of the model ended with status 7." in capsys.readouterr().err
+    assert "worker: Rank 1 of the model ended with status 7." in capfd.readouterr().err
     watched.ranks.close()
 
 

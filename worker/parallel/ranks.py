@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from process.outlet import last_words
 from worker.errors import RankLost
 from worker.parallel.frames import Assignment, bare, pack
 from worker.step import StepPlan
@@ -135,7 +136,7 @@ class Ranks:
         self._kill()
         self.on_loss()
         if not self._closed.wait(self._patience.grace_s):
-            print(f"worker: {RankLost(self.loss or '')}", file=sys.stderr, flush=True)
+            last_words(f"worker: {RankLost(self.loss or '')}")
             self._end_process(1)
 
     def _trouble(self) -> str | None:
