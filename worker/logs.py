@@ -1,4 +1,7 @@
-"""A worker's log: one event per line with its fields, never prompt text."""
+"""A worker's log: one event per line with its fields, never prompt text.
+
+What libraries warn of goes the same way: else Python writes it to `sys.stderr`, and waits for that.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,9 @@ class FieldFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Returns the line, with a traceback behind it where there is one."""
         head = f"{time_of(record)} {record.levelname.lower()}"
-        fields = "".join(f" {name}={field(value)}" for name, value in _extra(record).items())
-        line = f"{head} {record.getMessage()}{fields}"
+        event, told = _event(record)
+        fields = "".join(f" {name}={field(value)}" for name, value in told.items())
+        line = f"{head} {event}{fields}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
@@ -36,8 +40,8 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Returns the line."""
         told: dict[str, Any] = {"time": time_of(record), "level": record.levelname.lower()}
-        told["event"] = record.getMessage()
-        for name, value in _extra(record).items():
+        told["event"], fields = _event(record)
+        for name, value in fields.items():
             told[f"{name}_" if name in told else name] = json_value(value)
         if record.exc_info:
             told["traceback"] = self.formatException(record.exc_info)
@@ -47,19 +51,21 @@ class JsonFormatter(logging.Formatter):
 FORMATTERS = {"text": FieldFormatter, "json": JsonFormatter}
 
 
-def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    """The event's own fields."""
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+def _event(record: logging.LogRecord) -> tuple[str, dict[str, Any]]:
+    """The event and its fields; another library's message is a field of one of ours."""
+    fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    if record.name.partition(".")[0] == "pando":
+        return record.getMessage(), fields
+    message = {"logger": record.name, "message": record.getMessage()}
+    return "library_message", message | fields
 
 
 def set_up_logging(level: str, form: str = "text") -> Outlet:
-    """Sends our events to stderr, for which nobody waits. form: of FORMATTERS."""
+    """Our events, and warnings of libraries, go to stderr; nobody waits. form: of FORMATTERS."""
     handler = Outlet(sys.stderr.fileno(), _lines_dropped)
     handler.setFormatter(FORMATTERS[form]())
-    root = logging.getLogger("pando")
-    root.handlers[:] = [handler]
-    root.setLevel(level.upper())
-    root.propagate = False
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("pando").setLevel(level.upper())
     return handler
 
 

@@ -73,7 +73,9 @@ async def test_no_log_line_metric_or_internal_failure_holds_a_prompt(
 
 
 def test_a_field_of_any_text_stays_in_its_line() -> None:
-    record = logging.makeLogRecord({"msg": "link open", "levelname": "INFO"})
+    record = logging.makeLogRecord(
+        {"name": "pando.worker", "msg": "link open", "levelname": "INFO"}
+    )
     record.gateway = "g\n2026-01-31T12:00:00.000Z info forged"
     line = FieldFormatter().format(record)
     assert "\n" not in line

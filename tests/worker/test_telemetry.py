@@ -1,18 +1,10 @@
 from __future__ import annotations
 
-import json
-import logging
-import math
-import re
-import sys
-from pathlib import Path
-
 from prometheus_client import CollectorRegistry
 
 from worker.cache.record import EvictionRecord
 from worker.engine import Load, StepReport
 from worker.live import Tallies
-from worker.logs import FieldFormatter, JsonFormatter
 from worker.progress import Counters
 from worker.stopwatch import Durations, Stopwatch
 from worker.telemetry import PageHistory, RequestCounts, Telemetry
@@ -78,44 +70,6 @@ def test_evicted_pages_are_told_by_pressure_and_age() -> None:
     counts = [registry.get_sample_value(bucket, {"le": le}) for le in ("0.0", "1.0", "3.0", "7.0")]
     assert counts == [1, 2, 3, 4]
     assert registry.get_sample_value(bucket, {"le": "+Inf"}) == 5
-
-
-def test_a_log_line_is_one_event_with_its_fields() -> None:
-    record = logging.LogRecord("pando.worker", logging.INFO, "", 0, "ready", (), None)
-    record.worker, record.port = "w0", 7
-    record.created, record.msecs = 1769860800.25, 250.0
-    line = FieldFormatter().format(record)
-    assert re.fullmatch(r"2026-01-31T12:00:00\.250Z info ready worker=w0 port=7", line), line
-
-
-def test_a_json_line_is_one_object_and_no_field_hides_another() -> None:
-    record = logging.LogRecord("pando.worker", logging.INFO, "", 0, "ready", (), None)
-    record.worker, record.port, record.share = "w\n0", 7, math.inf
-    record.level, record.pages, record.folder = "high", 0.5, Path("/x")
-    record.created, record.msecs = 1769860800.25, 250.0
-    line = JsonFormatter().format(record)
-    assert "\n" not in line
-    assert json.loads(line) == {
-        "time": "2026-01-31T12:00:00.250Z",
-        "level": "info",
-        "event": "ready",
-        "worker": "w\n0",
-        "port": 7,
-        "share": "inf",
-        "level_": "high",
-        "pages": 0.5,
-        "folder": "/x",
-    }
-
-
-def test_a_traceback_stays_in_its_json_line() -> None:
-    try:
-        raise ValueError("so")
-    except ValueError:
-        record = logging.LogRecord("pando", logging.ERROR, "", 0, "failed", (), sys.exc_info())
-    line = JsonFormatter().format(record)
-    assert "\n" not in line
-    assert json.loads(line)["traceback"].endswith("ValueError: so")
 
 
 def test_no_series_comes_twice() -> None:
