@@ -120,7 +120,7 @@ def test_plain_is_the_default(folder: Path) -> None:
 def test_dflash_is_refused_where_more_heads_share_a_kv_head_than_can_be_read(
     member: str, tmp_path: Path
 ) -> None:
-    wide = BASE | {"num_attention_heads": 32, "num_key_value_heads": 1, "head_dim": 8}
+    wide = {**BASE, "num_attention_heads": 32, "num_key_value_heads": 1, "head_dim": 8}
     save_tiny(LlamaConfig(**wide), tmp_path)
     load(tmp_path, LoadOptions(4, member=member))
     with pytest.raises(ValueError, match="dflash: the model has 32 query heads for a K/V head"):
