@@ -126,9 +126,8 @@ class CpuAttention:
         """
         plan = self._planned(batch)
         order = plan.sparse if params.sliding_window is None else plan.dense
-        heads = query.shape[1] // self.shape.num_kv_heads
-        if order.num_sparse and heads > MAX_SPARSE_HEADS:
-            raise ValueError(f"{heads} query heads for a K/V head: sparse, {MAX_SPARSE_HEADS} fit")
+        if order.num_sparse:
+            _refuse_wide(query.shape[1] // self.shape.num_kv_heads)
         query = _rows(query)
         out = torch.empty(query.shape)
         request = _Request(
@@ -175,6 +174,11 @@ class CpuAttention:
                 raise ValueError("the batch brings budgets, and the pool keeps no sketches of keys")
             self._plan = _plan(batch)
         return self._plan
+
+
+def _refuse_wide(heads: int) -> None:
+    if heads > MAX_SPARSE_HEADS:
+        raise ValueError(f"{heads} query heads for a K/V head: sparse, {MAX_SPARSE_HEADS} fit")
 
 
 def _plan(batch: AttentionBatch) -> _Plan:
