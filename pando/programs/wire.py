@@ -142,7 +142,7 @@ async def event_data(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yields what a stream of events says behind each `data:`.
 
     Lines end at newlines alone. `str.splitlines`, and so httpx's `aiter_lines`, also ends them at
-    characters that may stand in JSON and that a model may say, as U+2028.
+    characters that may stand in JSON and that a model may say, as U+2028. The last one needs none.
     """
     rest = b""
     async for piece in pieces:
@@ -150,3 +150,5 @@ async def event_data(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         for line in lines:
             if line.startswith(b"data:"):
                 yield line.removeprefix(b"data:").strip()
+    if rest.startswith(b"data:"):
+        yield rest.removeprefix(b"data:").strip()
